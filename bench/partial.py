@@ -1,19 +1,27 @@
 """Times keel.eigsh and keel.svds beside torch.svd_lowrank, torch.lobpcg, scipy and all values: float32 matrices with
-the spectrum i^-0.7, or that with every other sign changed ("both signs").
+the spectrum i^-0.7, or that with every other sign changed ("signs"), or a random one without decay ("wigner").
 
     PYTHONPATH=python python3 bench/partial.py [--device cpu] [--svds 4096x64,...] [--eigsh 1024x8,...] [--sparse 10000]
+
+On a GPU it takes less than a minute. `launches` are those of one call, and `busy` is how long the device computed in it.
 """
 import argparse
 import importlib.util
+import os
 import time
 
 import torch
 
 import keel
 
+LINE = "{:30}{:30}{:>10}  {}"
 
-def spectrum(n, device):
-    return torch.arange(1, n + 1, dtype=torch.double, device=device) ** -0.7
+
+def spectrum(n, device, kind="decay"):
+    values = torch.arange(1, n + 1, dtype=torch.double, device=device) ** -0.7
+    if kind == "signs":
+        values[1::2] *= -1
+    return values
 
 
 def dense(values, symmetric):
@@ -27,74 +35,137 @@ def dense(values, symmetric):
     return matrix.float()
 
 
-def line(case, name, rounds, function, values_of=None, exact=None):
-    best, wait = float("inf"), torch.cuda.synchronize if torch.cuda.is_available() else int
+def wigner(n, device):
+    generator = torch.Generator(device).manual_seed(0)
+    m = torch.randn(n, n, generator=generator, device=device)
+    return (m + m.mT) / (8 * n) ** 0.5
+
+
+def timed(function, rounds):
+    best, wait = float("inf"), torch.cuda.synchronize if cuda else int
+    for turn in range(rounds + 1):
+        wait()
+        start = time.perf_counter()
+        result = function()
+        wait()
+        best = min(best, time.perf_counter() - start) if turn or not rounds else best
+    return best, result
+
+
+def launched(function):
+    """Launches and busy milliseconds of one call, and what it spends them on."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        function()
+        torch.cuda.synchronize()
+    times = {}
+    for event in seen.events():
+        if "cuda" in str(event.device_type).lower() and not event.name.startswith("Mem"):
+            spent = getattr(event, "device_time", None) or getattr(event, "cuda_time", 0)
+            count, total = times.get(event.name, (0, 0.0))
+            times[event.name] = count + 1, total + spent / 1e3
+    return sum(c for c, _ in times.values()), sum(t for _, t in times.values()), times
+
+
+def line(case, name, rounds, function, note=lambda result: ""):
     try:
-        for turn in range(rounds + 1):
-            wait()
-            start = time.perf_counter()
-            result = function()
-            wait()
-            best = min(best, time.perf_counter() - start) if turn or not rounds else best
+        best, result = timed(function, rounds)
+        text = note(result)
+        if cuda and name.startswith("keel") and "all" not in name and rounds:
+            count, busy, _ = launched(function)
+            text += f"   {count} launches, busy {busy:.2f} ms"
+        print(LINE.format(case, name, f"{best * 1e3:.2f} ms", text), flush=True)
+        return best
     except Exception as error:
-        return print(f"{case:28}{name:28}{type(error).__name__}: {str(error)[:80]}", flush=True)
-    text = f"{case:28}{name:28}{best * 1e3:9.2f} ms"
-    if exact is not None:
-        found = values_of(result).detach().double().abs().sort(descending=True)[0]
-        text += f"   error {((found - exact.abs()) / exact.abs()).abs().max().item():.0e}"
-    if name == "keel":
-        text += f"   residual {result[-1].item():.0e}"
-    print(text, flush=True)
+        print(LINE.format(case, name, "", f"{type(error).__name__}: {str(error)[:90]}"), flush=True)
+        return float("nan")
 
 
-def compare(case, function, matrix, k, exact, values_of, peers, rounds):
+def both(function, matrix, k):
+    """Forward and backward."""
     leaf = matrix.detach().clone().requires_grad_()
 
-    def both():
+    def run():
         loss = sum((x.square() * torch.linspace(1, 2, len(x), device=x.device).view(-1, *[1] * (x.dim() - 1))).sum()
                    for x in function(leaf, k))  # fmt: skip
         return torch.autograd.grad(loss, leaf)
 
-    line(case, "keel", rounds, lambda: function(matrix, k, return_residual=True), values_of, exact)
-    if exact is not None:
-        line(case, "keel, tol=1e-5", rounds, lambda: function(matrix, k, tol=1e-5), values_of, exact)
-    line(case, "keel, forward and backward", rounds, both)
-    for name, peer in peers.items():
-        line(case, name, min(rounds, 1) if name == "torch.lobpcg" else rounds, peer, values_of, exact)
+    return run
+
+
+def error_of(exact, place):
+    def note(result):
+        found = result[place].detach().double().abs().sort(descending=True)[0]
+        return f"relative error of the values {((found - exact.abs()) / exact.abs()).abs().max().item():.0e}"
+
+    return note
+
+
+def residual_of(matrix):
+    def note(result):
+        values, vectors = result[0], result[1]
+        residual = (matrix @ vectors - vectors * values).norm(dim=0).max() / values.abs().max()
+        return f"residual {residual.item():.0e}"
+
+    return note
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 cuda = parser.parse_known_args()[0].device != "cpu"
 parser.add_argument("--svds", default="1024x16,4096x64,8192x256" if cuda else "2000x10")
-parser.add_argument("--eigsh", default="1024x1,1024x8,1024x64,4096x8,8192x64" if cuda else "2000x10")
+sizes = [f"{n}x{k}" for n in (1024, 2048, 4096, 8192) for k in (1, 8, 64)]
+parser.add_argument("--eigsh", default=",".join(sizes) if cuda else "2000x10")
 parser.add_argument("--sparse", type=int, default=1_000_000 if cuda else 0)
 parser.add_argument("--rounds", type=int, default=3)
 args = parser.parse_args()
-scipy = importlib.import_module("scipy.sparse.linalg") if importlib.util.find_spec("scipy") else None
+scipy = importlib.import_module("scipy.sparse.linalg") if importlib.util.find_spec("scipy") and not cuda else None
+torch.set_num_threads(os.cpu_count() or 1)
 print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if cuda else 'CPU'}", flush=True)
+began = time.perf_counter()
+
 for n, k in [map(int, case.split("x")) for case in args.svds.split(",") if case]:
-    a, values = dense(spectrum(n, args.device), False), spectrum(n, args.device)
-    peers = {f"svd_lowrank, niter={i}": lambda i=i: torch.svd_lowrank(a, k, niter=i) for i in (2, 8)}
-    if scipy and not cuda:
-        peers["scipy"] = lambda: [torch.as_tensor(part.copy()) for part in scipy.svds(a.numpy(), k)]
-    compare(f"svds {n}, k = {k}", keel.svds, a, k, values[:k], lambda r: r[1], peers, args.rounds)
-for n, k, sign in [(*map(int, case.split("x")), sign) for case in args.eigsh.split(",") if case for sign in (1, -1)]:
     values = spectrum(n, args.device)
-    values[1::2] *= sign
-    m, peers = dense(values, True), {}
-    if sign > 0 and n <= 2048:
-        peers["keel.eigvalsh, all"] = lambda: [keel.eigvalsh(m)[-k:]]
-        peers["torch.lobpcg"] = lambda: torch.lobpcg(m, k)
-    if scipy and not cuda:
-        peers["scipy"] = lambda: [torch.as_tensor(part.copy()) for part in scipy.eigsh(m.numpy(), k)]
-    compare(f"eigsh {n}, k = {k}" + ", both signs" * (sign < 0), keel.eigsh, m, k, values[:k], lambda r: r[0], peers,
-            args.rounds)  # fmt: skip
+    a, case, note = dense(values, False), f"svds {n}, k = {k}", error_of(values[:k], 1)
+    for tol in (1e-4, 3e-5, 1e-5, None):
+        plain = line(case, f"keel, tol={tol}", args.rounds, lambda: keel.svds(a, k, tol=tol), note)
+    whole = line(case, "keel, forward and backward", args.rounds, both(keel.svds, a, k))
+    print(LINE.format(case, "over forward", f"{whole / plain:.1f} x", ""))
+    for niter in (2, 8):
+        line(case, f"svd_lowrank, niter={niter}", args.rounds, lambda: torch.svd_lowrank(a, k, niter=niter), note)
+    if scipy:
+        line(case, "scipy", args.rounds, lambda: scipy.svds(a.numpy(), k)[1].copy(),
+             lambda s: error_of(values[:k], 0)([torch.as_tensor(s)]))  # fmt: skip
+    if cuda and n == 4096:
+        for name, (count, spent) in sorted(launched(lambda: keel.svds(a, k, tol=1e-5))[2].items(),
+                                           key=lambda item: -item[1][1])[:14]:  # fmt: skip
+            print(f"    {spent:8.3f} ms in {count:4} of {name[:100]}")
+for n, k in [map(int, case.split("x")) for case in args.eigsh.split(",") if case]:
+    for kind in ("decay", "signs", "wigner"):
+        if cuda and kind == "wigner" and n > 2048:
+            continue
+        m = wigner(n, args.device) if kind == "wigner" else dense(spectrum(n, args.device, kind), True)
+        case, note = f"eigsh {n}, k = {k}, {kind}", residual_of(m)
+        plain = line(case, "keel", args.rounds, lambda: keel.eigsh(m, k, "LA"), note)
+        if k == 8:
+            whole = line(case, "keel, forward and backward", 1, both(lambda x, k: keel.eigsh(x, k, "LA"), m, k))
+            print(LINE.format(case, "over forward", f"{whole / plain:.1f} x", ""))
+        if n <= 2048 and k == 8:
+            line(case, "keel.eigh, all", 1, lambda: keel.eigh(m))
+        if scipy:
+            line(case, "scipy", args.rounds, lambda: [torch.as_tensor(x.copy()) for x in scipy.eigsh(m.numpy(), k)])
+        elif kind != "wigner" and (n <= 2048 or k == 8) and time.perf_counter() - began < 45:
+            peer = line(case, "torch.lobpcg", 0, lambda: torch.lobpcg(m, k, largest=True), note)
+            print(LINE.format(case, "lobpcg over keel", f"{peer / plain:.0f} x", ""))
 if args.sparse:  # once each, since it takes long
     n, places = args.sparse, torch.randint(args.sparse, (2, 5 * args.sparse), device=args.device)
     half = torch.sparse_coo_tensor(places, torch.rand(5 * n, device=args.device), (n, n))
-    a = m = peers = None
-    torch.cuda.reset_peak_memory_stats() if cuda else None
-    compare(f"sparse eigsh {n}, k = 8", lambda m, k, **o: keel.eigsh(m, k, "LA", **{"tol": 1e-5, **o}),
-            (half + half.t()).coalesce(), 8, None, None, {}, 0)  # fmt: skip
-    print(f"most memory {torch.cuda.max_memory_allocated() / 1e9 if cuda else 0:.2f} GB", flush=True)
+    whole = (half + half.t()).coalesce()
+    a = m = half = places = None
+    if cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    line(f"sparse eigsh {n}, k = 8", "keel, tol=1e-5", 0, lambda: keel.eigsh(whole, 8, "LA", tol=1e-5), residual_of(whole))
+    line(f"sparse eigsh {n}, k = 8", "keel, forward and backward", 0,
+         both(lambda x, k: keel.eigsh(x, k, "LA", tol=1e-5), whole, 8))  # fmt: skip
+    print(f"most memory {torch.cuda.max_memory_allocated() / 1e9 if cuda else 0:.2f} GB")
+print(f"{time.perf_counter() - began:.0f} s in all")

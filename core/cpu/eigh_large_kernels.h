@@ -46,6 +46,14 @@ struct LargeKernels {
                           std::int64_t a_stride, const T* packed, T* c, std::int64_t c_stride,
                           Into into);
 
+  // thin_product.h: y += x A^T and y += x A for m x n numbers of A. A row of x or y is a vector.
+  void (*thin_right)(std::int64_t m, std::int64_t n, const T* a, std::int64_t a_stride,
+                     std::int64_t count, const T* x, std::int64_t x_stride, T* y,
+                     std::int64_t y_stride);
+  void (*thin_left)(std::int64_t m, std::int64_t n, const T* a, std::int64_t a_stride,
+                    std::int64_t count, const T* x, std::int64_t x_stride, T* y,
+                    std::int64_t y_stride);
+
   // eigh_large_steps.h: the reduction to tridiagonal form.
   /// The largest magnitude of the first `count` entries, or NaN if one is not finite.
   T (*largest)(std::int64_t count, const T* x);

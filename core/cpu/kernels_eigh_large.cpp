@@ -4,6 +4,7 @@
 #include "eigh_large_merge.h"
 #include "eigh_large_steps.h"
 #include "product.h"
+#include "thin_product.h"
 
 namespace keel::cpu::KEEL_ISA {
 
@@ -13,6 +14,8 @@ const LargeKernels<T>& large_kernels() {
                                          packed_size<T>,
                                          pack<T>,
                                          multiply_packed<T>,
+                                         thin_piece<T, false>,
+                                         thin_piece<T, true>,
                                          largest<T>,
                                          scale<T>,
                                          symmetric_times<T>,

@@ -225,7 +225,7 @@ def test_second_derivatives_are_refused():
     matrix = symmetric(decaying()).requires_grad_()
     for operation, function in (("eigsh", keel.eigsh), ("svds", keel.svds)):
         (g,) = torch.autograd.grad(function(matrix, 3)[1].pow(2).sum(), matrix, create_graph=True)
-        with pytest.raises(RuntimeError, match=f"keel.{operation}: expected one derivative"):
+        with pytest.raises(RuntimeError, match=f"keel::{operation}: expected one derivative"):
             g.sum().backward()
 
 
@@ -361,7 +361,7 @@ def test_a_warm_start_saves_products():
 
 def test_not_enough_steps_is_an_error_and_never_silent():
     matrix = symmetric(torch.linspace(1, 2, N).double())
-    with pytest.raises(RuntimeError, match="keel.eigsh: expected a residual of at most 1.0e-12 of .* within 3 steps"):
+    with pytest.raises(RuntimeError, match="keel::eigsh: expected a residual of at most 1.0e-12 of .* within 3 steps"):
         keel.eigsh(matrix, 4, maxiter=3)
     with pytest.raises(RuntimeError, match="of matrix 1 of at most"):
         keel.eigsh(torch.stack([torch.eye(N).double(), matrix]), 4, maxiter=3)
@@ -435,11 +435,11 @@ def test_on_cuda():
 
 
 @pytest.mark.parametrize("call, message", [
-    (lambda: keel.eigsh(torch.ones(3, 4), 1), r"keel.eigsh: expected \(..., n, n\), got \(3, 4\)"),
-    (lambda: keel.eigsh(torch.eye(3), 4), r"keel.eigsh: expected k <= 3 for \(3, 3\), got 4"),
+    (lambda: keel.eigsh(torch.ones(3, 4), 1), r"keel::eigsh: expected \(..., n, n\), got \(3, 4\)"),
+    (lambda: keel.eigsh(torch.eye(3), 4), r"keel::eigsh: expected 1 <= k <= 3 for \(3, 3\), got 4"),
     (lambda: keel.svds(torch.eye(3), 0), r"keel.svds: expected k >= 1, got 0"),
     (lambda: keel.eigsh(torch.eye(3), 1, "BE"), r'keel.eigsh: expected which to be "LA", "SA" or "LM", got \'BE\''),
-    (lambda: keel.eigsh(torch.eye(3).long(), 1), r"keel.eigsh: expected real floating point \(..., m, n\), got"),
+    (lambda: keel.eigsh(torch.eye(3).long(), 1), r"keel::eigsh: expected real floating point \(..., m, n\), got"),
     (lambda: keel.eigsh([[1.0]], 1), r"keel.eigsh: expected a tensor or a keel.LinearOperator, got list"),
     (lambda: keel.eigsh(torch.eye(3), 1, start=torch.ones(4, 1)), r"expected a start of vectors of 3 entries"),
     (lambda: keel.eigsh(keel.LinearOperator((3, 3), lambda x: x[:2]), 1), r"expected apply to return \(3, 3\)"),

@@ -9,6 +9,7 @@
 #include "keel/torch/layer_matrix.h"
 #include "keel/torch/moments.h"
 #include "keel/torch/nn.h"
+#include "keel/torch/partial.h"
 #include "keel/torch/polar.h"
 #include "keel/torch/procrustes.h"
 #include "keel/torch/singular.h"
