@@ -83,7 +83,7 @@ def _singular(function: Callable[..., Tuple[str, str]]) -> Callable[..., Seen]:
 
 def _of_pinv(matrix: Tensor, rtol: Optional[float] = None) -> Seen:
     seen = _of_singular(matrix, "inv" if rtol is None else f"inv(rtol={float(rtol)!r})")
-    return seen._replace(result=seen.result[0].mT)
+    return seen._replace(result=seen.result[0].mH)
 
 
 def _beside(operator: Any, ambiguous: bool = False) -> Callable[..., Seen]:

@@ -139,7 +139,7 @@ class Eigh(_Pair):
             )
         check_function("Eigh.apply", self._matrix, function)
         matrix = self._matrix.to(computed_in(self._matrix.dtype))
-        values, vectors = (part.detach().to(matrix.dtype) for part in self)
+        values, vectors = (part.detach().to(computed_in(part.dtype)) for part in self)
         f = derivatives("Eigh.apply", function, values)
         return torch.ops.keel.spectral_of(matrix, values, vectors, None, *f).to(self._matrix.dtype)
 
@@ -154,7 +154,7 @@ def _triangle(operation: str, matrix: Tensor, UPLO: str) -> Tensor:
     """The matrix whose lower triangle is the one to read."""
     if UPLO not in _TRIANGLES:
         raise ValueError(f'{operation}: expected UPLO to be "L" or "U", got {UPLO!r}')
-    return matrix if UPLO in "Ll" else matrix.mT
+    return matrix if UPLO in "Ll" else matrix.mH
 
 
 def _rule(operation: str, rule: SpectralRule) -> str:
@@ -369,7 +369,7 @@ def _of_own_function(
     values, vectors, kept = call(torch.ops.keel.decompose, matrix, policy)
     some = None if policy == "full" else kept
     f_values = derivatives("keel.spectral", f, kept_points(values, some))
-    computed = matrix.to(values.dtype)
+    computed = matrix.to(vectors.dtype)
     result = torch.ops.keel.spectral_of(computed, values, vectors, some, *f_values, exact.terms).to(matrix.dtype)
     return (result, kept) if return_kept else result
 

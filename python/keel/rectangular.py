@@ -164,7 +164,7 @@ def singular(
         left, values, right, kept = call(torch.ops.keel.decompose_rectangles, matrix, policy)
         some = None if policy == "full" else kept
         f = derivatives("keel.singular", function, kept_points(values, some))
-        computed = matrix.to(values.dtype)
+        computed = matrix.to(left.dtype)
         result = torch.ops.keel.singular_of(computed, left, values, right, some, *f).to(matrix.dtype)
         return (result, kept) if return_kept else result
     text = function_text("keel.singular", function, exponent)
