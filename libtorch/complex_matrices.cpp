@@ -27,12 +27,6 @@ struct Scaled {
   }
 };
 
-/// The Hermitian matrix whose lower triangle is given, of which the diagonal's imaginary part is not read.
-Tensor hermitian_of_lower(const Tensor& matrix) {
-  const Tensor below = matrix.tril(-1);
-  return below + below.mH() + at::diag_embed(at::real(matrix.diagonal(0, -2, -1)));
-}
-
 /// The phases that make the entry of largest magnitude in each column real and positive, the first one where several tie. In
 /// real arithmetic, because the rounding of LibTorch's complex products depends on the place in memory.
 class Phases {
@@ -62,6 +56,11 @@ class Phases {
 };
 
 }  // namespace
+
+Tensor hermitian_of_lower(const Tensor& matrix) {
+  const Tensor below = matrix.tril(-1);
+  return below + below.mH() + at::diag_embed(at::real(matrix.diagonal(0, -2, -1)));
+}
 
 Tensors<2> complex_eigh(const Tensor& matrix, bool descending) {
   if (matrix.numel() == 0) return {at::real(matrix).sum(-1), at::zeros_like(matrix)};

@@ -19,6 +19,9 @@ Tensor complex_eigvalsh(const Tensor& matrix);
 /// real and positive.
 Tensors<3> complex_svd(const Tensor& matrix);
 
+/// The symmetric or Hermitian matrix whose lower triangle is given. Imaginary parts on the diagonal are not read.
+Tensor hermitian_of_lower(const Tensor& matrix);
+
 /// (M + M^H) / 2.
 Tensor hermitian_part(const Tensor& matrix);
 

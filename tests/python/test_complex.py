@@ -455,6 +455,69 @@ def test_the_gradient_does_not_see_the_phase():
     close(gradient_of(moved, a), plain, 1e-12)
 
 
+class Watched(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_watch_says_what_share_of_a_gradient_turns_phases(dtype):
+    def phase(function, x):
+        with keel.watch(Watched(function)) as seen:
+            function(x.clone().requires_grad_()).sum().backward()
+        (finding,) = seen.findings()
+        assert (finding.phase is not None and finding.phase > 1e-3) == ("phases of" in finding.advice)
+        return finding.phase
+
+    m, a = hermitian(random(2, 4, 4, dtype=dtype)), random(2, 5, 3, dtype=dtype)
+    rounding = 100 * epsilon(m)
+    assert phase(lambda m: keel.eigh(m)[1].abs().pow(3), m) < rounding
+    assert phase(lambda a: keel.svd(a)[0].abs().pow(3), a) < rounding
+    assert phase(lambda a: (lambda u, s, vh: (u @ vh).real)(*keel.svd(a)), a) < rounding  # each side alone is not
+    assert phase(lambda m: keel.eigh(m)[0], m) is None and phase(keel.svdvals, a) is None
+    # sum_i Im(v_i^H v_i i) over one column of unit length: all of the gradient turns the phase.
+    assert phase(lambda m: keel.eigh(m)[1][..., :1].detach().mul(1j).conj().mul(keel.eigh(m)[1][..., :1]).real, m) == (
+        pytest.approx(1, abs=1e-4)
+    )
+    assert phase(lambda a: keel.svd(a)[2].imag, a) > 0.05
+
+
+# Two matrices.
+
+
+def test_generalized_eigh():
+    a, b = hermitian(random(3, 4, 4)), random(3, 4, 4, seed=1)
+    b = b @ b.mH + torch.eye(4).to(b)
+    values, vectors, kept = keel.generalized_eigh(a.tril(), b.tril())
+    assert values.dtype == torch.double and kept.tolist() == [4, 4, 4]
+    close(a @ vectors, b @ vectors * values.unsqueeze(-2), 1e-13)
+    close(vectors.mH @ b @ vectors, torch.eye(4).to(b).expand(3, 4, 4), 1e-13)
+    x, y = random(4, 4, seed=2).requires_grad_(), random(4, 4, seed=3).requires_grad_()
+
+    def metric(y):
+        return y @ y.mH + torch.eye(4).to(y)
+
+    def both(x, y, **options):
+        return phase_free(*keel.generalized_eigh(hermitian(x), metric(y), **options)[:2])
+
+    assert gradcheck(both, (x, y), check_forward_ad=True) and gradgradcheck(both, (x, y), fast_mode=True)
+    assert gradcheck(lambda x, y: both(x, y, rtol=1e-9), (x, y))
+    assert gradcheck(lambda x, y: keel.generalized_projector(hermitian(x), metric(y), 2, "masked"), (x, y))
+
+
+def test_directions_that_the_second_matrix_does_not_see_are_dropped():
+    a, b = hermitian(random(4, 4)), random(4, 3, seed=1)
+    values, vectors, kept = keel.generalized_eigh(a, b @ b.mH, rtol=1e-9)
+    assert kept == 3 and values[3] == 0 and (vectors[:, 3] == 0).all()
+    close(vectors[:, :3].mH @ b @ b.mH @ vectors[:, :3], torch.eye(3).to(b), 1e-12)
+    close(vectors[:, :3].mH @ a @ vectors[:, :3], torch.diag(values[:3]).to(b), 1e-12)
+    assert keel.generalized_eigh(a, b @ b.mH - torch.eye(4).to(b))[0].isnan().all()
+
+
 # Transforms.
 
 
@@ -494,8 +557,6 @@ def test_what_is_real_alone_says_so():
     calls = {
         "special_procrustes": lambda: keel.special_procrustes(z),
         "kabsch": lambda: keel.kabsch(z, z),
-        "generalized_eigh": lambda: keel.generalized_eigh(z, z),
-        "generalized_projector": lambda: keel.generalized_projector(z, z, 1),
         "moments": lambda: torch.ops.keel.moments(z),
         "layer_matrix": lambda: torch.ops.keel.layer_matrix(z, "zca"),
     }
@@ -507,5 +568,5 @@ def test_what_is_real_alone_says_so():
             call()
     with pytest.raises(ValueError, match="expected a rank policy without rayleigh_tolerance for complex matrices"):
         keel.projector(z, keel.LeadingReliable())
-    with pytest.raises(RuntimeError, match="keel::eigh: expected .* complex64 or complex128, got ComplexHalf"):
-        torch.ops.keel.eigh(torch.empty(2, 2, dtype=torch.complex32))
+    with pytest.raises(RuntimeError, match="keel::eigh: expected .* complex64 or complex128, got Int"):
+        keel.eigh(torch.eye(2, dtype=torch.int))
