@@ -171,7 +171,7 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     phase = numbers.get("phase")
     if phase is not None and phase > math.sqrt(epsilon):
         said.append(
-            f"The loss depends on the phases of {vectors}, which are arbitrary: a share of {phase:.0e} of their gradient "
+            f"The loss depends on the phases of {vectors}, which are arbitrary: {phase:.0e} of their gradient "
             "only turns phases, and is left out. Use what has no phase: projectors v v^H, magnitudes, or functions of "
             "the whole matrix."
         )

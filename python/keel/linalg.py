@@ -1,7 +1,8 @@
 """Eigendecomposition and functions of symmetric matrices.
 
-Matrices are real, (..., n, n). Only the lower triangle is read, and gradients are symmetric. float16 and
-bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of its batch.
+Matrices are (..., n, n). Only the lower triangle is read, and gradients are symmetric. Complex matrices are Hermitian:
+read A^H for A^T, and "real and positive" for the sign of a vector. float16 and bfloat16 are computed in float32. A
+matrix with NaN or infinity gives NaN and does not affect the others of its batch.
 :func:`eigh`, :func:`eigvalsh` and the functions from :func:`sqrtm` to :func:`powm` also take a list of tensors of
 different sizes, and return a list. Tensors of one shape, type and device go into one call.
 
@@ -207,14 +208,14 @@ def eigh(
     For a function of the matrix call :meth:`Eigh.apply` of the result, not V f(l) V^T.
 
     Args:
-        matrix: real symmetric matrices (..., n, n), or a list of them.
+        matrix: symmetric or complex Hermitian matrices (..., n, n), or a list of them.
         rule: the gradient rule, an object or its string. docs/choosing_a_rule.md helps to choose one.
         UPLO: the triangle that is read, "L" or "U".
         descending: put the largest eigenvalue first. By default eigenvalues are ascending.
 
     Returns:
         An :class:`Eigh` of eigenvalues and eigenvectors, or a list of these. In each eigenvector the entry of
-        largest magnitude is positive.
+        largest magnitude is positive. The gradient leaves out what only turns the phases of complex vectors.
 
     The default rule gives :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
     than 10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is exact for losses
@@ -260,7 +261,7 @@ def eigvalsh(matrix: Matrices, UPLO: str = "L") -> Matrices:
     """The eigenvalues of symmetric matrices, ascending. A drop-in replacement for :func:`torch.linalg.eigvalsh`.
 
     Args:
-        matrix: real symmetric matrices (..., n, n).
+        matrix: symmetric or complex Hermitian matrices (..., n, n).
         UPLO: the triangle that is read, "L" or "U".
 
     The gradient is V diag(dL/dl) V^T, which is finite at equal eigenvalues too. Second derivatives are those of
