@@ -25,13 +25,18 @@ bool is_floating(const Tensor& tensor) {
   return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
 }
 
-void check_dense_floating(const char* operation, const Tensor& tensor) {
+void check_dense_floating(const char* operation, const Tensor& tensor,
+                          Numbers numbers = Numbers::real) {
   TORCH_CHECK(tensor.defined(), operation, ": expected a tensor, got an undefined one");
   TORCH_CHECK(tensor.layout() == at::kStrided, operation, ": expected a dense tensor, got layout ",
               tensor.layout());
-  TORCH_CHECK(is_floating(tensor), operation,
-              ": expected float16, bfloat16, float32 or float64, got ",
-              c10::toString(tensor.scalar_type()));
+  const auto type = tensor.scalar_type();
+  const bool is_complex = type == at::kComplexFloat || type == at::kComplexDouble;
+  const bool takes_complex = numbers == Numbers::real_or_complex;
+  TORCH_CHECK(is_floating(tensor) || (is_complex && takes_complex), operation,
+              ": expected float16, bfloat16, float32",
+              takes_complex ? ", float64, complex64 or complex128" : " or float64", ", got ",
+              c10::toString(type), is_complex ? "; it has no complex version" : "");
 }
 
 void check_device(const char* operation, const Tensor& tensor) {
@@ -66,15 +71,15 @@ void check_one_number(const char* operation, const char* name, const Tensor& ten
   check_place(operation, name, tensor, like);
 }
 
-void check_matrices(const char* operation, const Tensor& matrices) {
-  check_dense_floating(operation, matrices);
+void check_matrices(const char* operation, const Tensor& matrices, Numbers numbers) {
+  check_dense_floating(operation, matrices, numbers);
   TORCH_CHECK(matrices.dim() >= 2 && matrices.sym_size(-1) == matrices.sym_size(-2), operation,
               ": expected (..., n, n), got ", shape_of(matrices));
   check_device(operation, matrices);
 }
 
-void check_rectangles(const char* operation, const Tensor& matrices) {
-  check_dense_floating(operation, matrices);
+void check_rectangles(const char* operation, const Tensor& matrices, Numbers numbers) {
+  check_dense_floating(operation, matrices, numbers);
   TORCH_CHECK(matrices.dim() >= 2, operation, ": expected (..., m, n), got ", shape_of(matrices));
   check_device(operation, matrices);
 }
@@ -128,7 +133,7 @@ void check_values(const char* operation, const char* name, const Tensor& values,
   TORCH_CHECK(values.sym_sizes() == expected, operation, ": expected ", name,
               " with one number per eigenvector of ", shape_of(vectors), ", got ",
               shape_of(values));
-  check_type(operation, name, values, vectors.scalar_type());
+  check_type(operation, name, values, type_of_values(vectors));
   check_place(operation, name, values, vectors);
 }
 

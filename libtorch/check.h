@@ -12,11 +12,15 @@ namespace keel::ops {
 /// "(4, 3)"
 std::string shape_of(const Tensor& tensor);
 
+/// The numbers that an operation takes.
+enum class Numbers : std::uint8_t { real, real_or_complex };
+
 /// A defined, dense, floating-point (..., n, n) tensor on a device keel has kernels for.
-void check_matrices(const char* operation, const Tensor& matrices);
+void check_matrices(const char* operation, const Tensor& matrices, Numbers numbers = Numbers::real);
 
 /// The same for matrices of any shape (..., m, n).
-void check_rectangles(const char* operation, const Tensor& matrices);
+void check_rectangles(const char* operation, const Tensor& matrices,
+                      Numbers numbers = Numbers::real);
 
 /// `tensor` is on the device of `like`.
 void check_place(const char* operation, const char* name, const Tensor& tensor, const Tensor& like);
@@ -28,7 +32,7 @@ void check_one_number(const char* operation, const char* name, const Tensor& ten
 /// `tensor` is undefined, or has the shape, type and device of `like`.
 void check_like(const char* operation, const char* name, const Tensor& tensor, const Tensor& like);
 
-/// `values` is undefined, or has one number per eigenvector, in the type and on the device of `vectors`.
+/// `values` is undefined, or has one real number per eigenvector, in the precision and on the device of `vectors`.
 void check_values(const char* operation, const char* name, const Tensor& values,
                   const Tensor& vectors);
 

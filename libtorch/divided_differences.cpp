@@ -45,6 +45,9 @@ Jet Jet::of(const char* operation, const ElementwiseFunction& f, const Tensor& v
   TORCH_CHECK_VALUE(y.sizes() == x.sizes(), operation,
                     ": expected a function of your own to map each eigenvalue to one number, ",
                     shape_of(x), " to ", shape_of(x), ", got ", shape_of(y));
+  TORCH_CHECK_VALUE(!y.is_complex(), operation,
+                    ": expected a function of your own to have real values, got ",
+                    c10::toString(y.scalar_type()));
   const Tensor values_of_f = y.to(x.scalar_type()), slope = derivative_of(values_of_f, x);
   const Tensor curve = derivative_of(slope, x);
   if (learns) return {values_of_f, slope, curve};

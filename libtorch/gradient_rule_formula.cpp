@@ -5,10 +5,15 @@
 
 namespace keel::ops {
 
+Tensor divided(const Tensor& numerator, const Tensor& denominator) {
+  if (!numerator.is_complex()) return numerator / denominator;
+  return at::complex(at::real(numerator) / denominator, at::imag(numerator) / denominator);
+}
+
 // Masking the quotient alone is not enough: a zero denominator makes the gradient NaN even behind the mask.
 Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator) {
   const Tensor safe = at::where(chosen, denominator, at::ones_like(denominator));
-  return at::where(chosen, numerator / safe, at::zeros_like(numerator));
+  return at::where(chosen, divided(numerator, safe), at::zeros_like(numerator));
 }
 
 Tensor geometric_sum(const Tensor& q, int count) {
@@ -33,7 +38,7 @@ struct Pairs {
   Tensor distinct;     ///< i != j
   Tensor upper;        ///< i < j
   Tensor largest;      ///< largest |l|, 1 for a zero matrix
-  /// B = V^T dL_dvectors and its transpose. Every W_ij is linear in B_ij and B_ji.
+  /// B = V^H dL_dvectors and its adjoint. Every W_ij is linear, with real factors, in B_ij and conj(B_ji).
   Tensor b, b_transposed;
 };
 
@@ -85,7 +90,7 @@ Tensor weights(const Taylor& rule, const Pairs& pairs) {
 
 Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
   const Tensor gap = (pairs.row - pairs.column) / pairs.largest;
-  const Tensor numerator = (pairs.b_transposed - pairs.b) / (2 * pairs.largest);
+  const Tensor numerator = divided(pairs.b_transposed - pairs.b, 2 * pairs.largest);
   const double width = rule.width;
   if (width * width >= smallest_normal(gap))
     return divide_where(pairs.distinct, numerator * gap, gap * gap + width * width);
@@ -121,9 +126,9 @@ Tensor quotient_by(const Lorentzian& rule, const Tensor& numerator, const Tensor
   const Tensor largest = largest_of(values).unsqueeze(-1);
   const Tensor unit = at::where(largest == 0, at::ones_like(largest), largest), y = x / unit;
   if (rule.width * rule.width >= smallest_normal(x))
-    return numerator * (y / (y * y + rule.width * rule.width)) / unit;
+    return divided(numerator * (y / (y * y + rule.width * rule.width)), unit);
   const Tensor chosen = y != 0, safe = at::where(chosen, y, at::ones_like(y));
-  return divide_where(chosen, numerator, safe + rule.width * (rule.width / safe)) / unit;
+  return divided(divide_where(chosen, numerator, safe + rule.width * (rule.width / safe)), unit);
 }
 
 Tensor quotient_by(const Masked& rule, const Tensor& numerator, const Tensor& x,
@@ -154,8 +159,8 @@ Tensor noise_of(const Tensor& values, const Masked& rule) {
 }
 
 double epsilon_of(const Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat ? double(std::numeric_limits<float>::epsilon())
-                                            : std::numeric_limits<double>::epsilon();
+  return type_of_values(tensor) == at::kFloat ? double(std::numeric_limits<float>::epsilon())
+                                              : std::numeric_limits<double>::epsilon();
 }
 
 Tensor masked_pairs(const Masked& rule, const Tensor& values) {
@@ -170,24 +175,25 @@ Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, con
   if (vectors.sym_numel() == 0) return at::zeros_like(vectors);
   Tensor middle;
   if (dL_dvectors.defined()) {
-    const Tensor b = vectors.mT().matmul(dL_dvectors);
-    middle = weights_of(rule, pairs_of(values, b, b.mT()));
+    const Tensor b = vectors.mH().matmul(dL_dvectors);
+    middle = weights_of(rule, pairs_of(values, b, b.mH()));
   }
-  if (dL_dvalues.defined()) middle = plus(middle, at::diag_embed(dL_dvalues));
+  if (dL_dvalues.defined())
+    middle = plus(middle, at::diag_embed(dL_dvalues.to(vectors.scalar_type())));
   if (!middle.defined()) return at::zeros_like(vectors);
-  const Tensor dL_dmatrix = vectors.matmul(middle).matmul(vectors.mT());
-  return (dL_dmatrix + dL_dmatrix.mT()) / 2;
+  const Tensor dL_dmatrix = vectors.matmul(middle).matmul(vectors.mH());
+  return (dL_dmatrix + dL_dmatrix.mH()) / 2;
 }
 
 std::pair<Tensor, Tensor> gradient_rule_tangents(const GradientRule& rule, const Tensor& values,
                                                  const Tensor& vectors, const Tensor& along) {
   if (vectors.sym_numel() == 0) return {at::zeros_like(values), at::zeros_like(vectors)};
-  const Tensor e = vectors.mT().matmul((along + along.mT()) / 2).matmul(vectors);
-  // W_ij is linear in B_ij and B_ji, so the adjoint is the sum of both contributions.
+  const Tensor e = vectors.mH().matmul((along + along.mH()) / 2).matmul(vectors);
+  // W_ij is linear in B_ij and conj(B_ji), so the adjoint is the sum of both contributions.
   const Tensor none = at::zeros_like(e);
   const Tensor turned = weights_of(rule, pairs_of(values, e, none)) +
-                        weights_of(rule, pairs_of(values, none, e)).mT();
-  return {e.diagonal(0, -2, -1).clone(), vectors.matmul(turned)};
+                        weights_of(rule, pairs_of(values, none, e)).mH();
+  return {at::real(e.diagonal(0, -2, -1)).clone(), vectors.matmul(turned)};
 }
 
 }  // namespace keel::ops

@@ -29,13 +29,17 @@ Tensor quotient(const GradientRule& rule, const Tensor& numerator, const Tensor&
 /// that of Masked{}.
 Tensor noise_of(const Tensor& values, const Masked& rule = {});
 
+/// numerator / denominator for a real denominator. LibTorch's quotient of complex numbers overflows long before the result
+/// does, and its rounding depends on the place in memory.
+Tensor divided(const Tensor& numerator, const Tensor& denominator);
+
 /// numerator / denominator where `chosen`, zero elsewhere. The gradient is zero there too.
 Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator);
 
 /// S_count(q) = 1 + q + ... + q^(count - 1). Doubling needs no division, so it is exact at q = 1.
 Tensor geometric_sum(const Tensor& q, int count);
 
-/// Machine epsilon of the tensor's type, float32 or float64.
+/// Machine epsilon of the tensor's type, that of its parts if it is complex.
 double epsilon_of(const Tensor& tensor);
 
 }  // namespace keel::ops

@@ -59,7 +59,8 @@ T* data_or_null(const Tensor& tensor) {
 inline Tensor empty_matrices(const Tensor& like) { return like.new_empty_symint(like.sym_sizes()); }
 
 inline Tensor empty_values(const Tensor& matrices) {
-  return matrices.new_empty_symint(matrices.sym_sizes().slice(0, matrices.dim() - 1));
+  return matrices.new_empty_symint(matrices.sym_sizes().slice(0, matrices.dim() - 1),
+                                   matrices.options().dtype(type_of_values(matrices)));
 }
 
 /// An uninitialised (..., sizes) tensor with the leading dimensions of (..., m, n) matrices.
@@ -72,7 +73,8 @@ inline Tensor empty_beside(const Tensor& matrices, std::initializer_list<c10::Sy
 /// (..., m, k), (..., k) and (..., k, n) with k = min(m, n).
 inline Tensors<3> empty_svd(const Tensor& matrix) {
   const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
-  return {empty_beside(matrix, {m, k}), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
+  return {empty_beside(matrix, {m, k}), empty_beside(matrix, {k}).to(type_of_values(matrix)),
+          empty_beside(matrix, {k, n})};
 }
 
 inline Tensor empty_rank(const Tensor& matrices) {

@@ -35,10 +35,10 @@ variable_list vjp(const Tensor& output, const Tensor& weights, const variable_li
 }
 
 /// Turns a derivative with respect to V into derivatives along rotations. Entry (i, j) is the one along
-/// v_i -> v_i + t v_j, v_j -> v_j - t v_i.
+/// v_i -> v_i + t v_j, v_j -> v_j - conj(t) v_i; for complex t its conjugate.
 Tensor by_rotations(const Tensor& vectors, const Tensor& by_vectors) {
-  const Tensor z = vectors.mT().matmul(by_vectors);
-  return z.mT() - z;
+  const Tensor z = vectors.mH().matmul(by_vectors);
+  return z.mH() - z;
 }
 
 /// The largest |entry| of each matrix (dims = 2) or of each row of values (dims = 1), as (...).
@@ -48,8 +48,15 @@ Tensor size_of(const Tensor& tensor, std::int64_t dims) {
 
 /// Weights without a pattern, so that a weighted sum vanishes only if its terms do.
 Tensor generic_weights(const Tensor& like) {
-  const Tensor i = at::arange(like.size(-1), like.options());
-  return (1 + i.unsqueeze(-1) + std::sqrt(2.0) * i).cos();
+  const Tensor i = at::arange(like.size(-1), like.options().dtype(type_of_values(like)));
+  const Tensor angles = 1 + i.unsqueeze(-1) + std::sqrt(2.0) * i;
+  return like.is_complex() ? at::complex(angles.cos(), (std::sqrt(3.0) * angles).sin())
+                           : angles.cos();
+}
+
+/// <weights, matrix>, a real number, as part of a graph.
+Tensor product(const Tensor& weights, const Tensor& matrix) {
+  return at::real((weights.conj() * matrix).sum());
 }
 
 /// A direction without a pattern for the eigenvalues. Two different numbers give independent directions.
@@ -145,23 +152,23 @@ struct PairWeights {
 
   explicit PairWeights(const BackwardPass& seen) {
     const Tensor mask = seen.masked.to(seen.values.scalar_type());
-    inside = mask * generic_weights(seen.vectors).expand_as(mask);
-    turned = inside - inside.mT();
+    inside = mask * generic_weights(seen.vectors).expand_as(seen.vectors);
+    turned = inside - inside.mH();
   }
 };
 
 /// Whether the loss depends on the basis inside an eigenspace, now or as soon as the eigenvalues separate.
 Tensor depends_on_basis(const BackwardPass& seen) {
   const Tolerance tolerance(seen.values);
-  const Tensor b = seen.vectors.mT().matmul(seen.dL_dvectors), numbers = b.detach();
-  const Tensor mask = seen.masked.to(b.scalar_type());
+  const Tensor b = seen.vectors.mH().matmul(seen.dL_dvectors), numbers = b.detach();
+  const Tensor mask = seen.masked.to(seen.values.scalar_type());
   const PairWeights weights(seen);
   const Slopes turned = slopes_of(seen, b, weights.turned);
   const Slopes terms = slopes_of(seen, b, weights.inside);
   const Slopes scale = slopes_of(seen, b, generic_weights(b).expand_as(b));
   const Tensor first = size_of(numbers, 2) + scale.first, second = first + scale.second;
   return tolerance
-      .exceeded_by(size_of(mask * (numbers - numbers.mT()), 2), size_of(mask * numbers, 2), first)
+      .exceeded_by(size_of(mask * (numbers - numbers.mH()), 2), size_of(mask * numbers, 2), first)
       .logical_or(tolerance.exceeded_by(turned.first, terms.first, first))
       .logical_or(tolerance.exceeded_by(turned.second, terms.second, second))
       .logical_or(tolerance.exceeded_by(turned.third, terms.third, second + scale.third));
@@ -240,8 +247,8 @@ Tensor is_told_otherwise(const BackwardPass& seen) {
     if (seen.dL_dvalues.defined())
       sum = sum + (seen.unit.unsqueeze(-1) * of_values * seen.dL_dvalues).sum();
     if (seen.dL_dvectors.defined()) {
-      const Tensor b = seen.vectors.mT().matmul(seen.dL_dvectors);
-      sum = sum + (weights * b).sum();
+      const Tensor b = seen.vectors.mH().matmul(seen.dL_dvectors);
+      sum = sum + product(weights, b);
       const Tensor by_values = vjp(b, weights, {seen.values}, /*create_graph=*/true)[0];
       if (by_values.defined())
         sum = sum + (seen.unit.unsqueeze(-1) * generic_direction(seen.values, 2) * by_values).sum();
@@ -264,7 +271,8 @@ Tensor is_told_otherwise(const BackwardPass& seen) {
     return std::pair{behind(sum), behind(through)};
   };
   const PairWeights weights(seen);
-  const auto [turned, turned_own] = apart(derivatives(weights.turned, weights.turned.sum(-1)));
+  const auto [turned, turned_own] =
+      apart(derivatives(weights.turned, at::real(weights.turned).sum(-1)));
   const auto [terms, terms_own] = apart(derivatives(weights.inside, weights.inside.abs().sum(-1)));
   // Those of all pairs are the unit of rounding, since the masked ones may vanish one by one.
   const auto [scale, scale_own] = apart(derivatives(
@@ -319,11 +327,11 @@ Tensor inside_masked_pairs(const BackwardPass& seen, const Tensor& dL_dmatrix,
   const at::NoGradGuard no_graph;
   const Tensor apart = weights.unsqueeze(-1) - weights.unsqueeze(-2);
   const Tensor turned = by_rotations(seen.vectors, by_vectors);
-  const Tensor middle =
-      at::where(seen.masked, turned / (2 * at::where(seen.masked, apart, at::ones_like(apart))),
-                at::zeros_like(turned));
-  const Tensor inside = seen.vectors.matmul(middle).matmul(seen.vectors.mT());
-  return (inside + inside.mT()) / 2;
+  const Tensor middle = at::where(
+      seen.masked, divided(turned, 2 * at::where(seen.masked, apart, at::ones_like(apart))),
+      at::zeros_like(turned));
+  const Tensor inside = seen.vectors.matmul(middle).matmul(seen.vectors.mH());
+  return (inside + inside.mH()) / 2;
 }
 
 /// The gradient of `tie`, or undefined if it is zero.

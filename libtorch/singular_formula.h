@@ -12,15 +12,15 @@ inline bool has_beside_right(const Tensor& right) {
 }
 
 /// The last step of every gradient of singular values and vectors (docs/rectangular.md). With U = left (..., m, k) and
-/// V^T = right (..., k, n),
-///     U core V^T + (I - U U^T) beside_left V^T + U beside_right (I - V V^T).
+/// V^H = right (..., k, n),
+///     U core V^H + (I - U U^H) beside_left V^H + U beside_right (I - V V^H).
 /// The last two terms vanish if U or V is square. An undefined `beside_` counts as zero.
 inline Tensor in_both_bases(const Tensor& left, const Tensor& right, const Tensor& core,
                             const Tensor& beside_left, const Tensor& beside_right) {
   if (has_beside_left(left) && beside_left.defined())
-    return (left.matmul(core - left.mT().matmul(beside_left)) + beside_left).matmul(right);
+    return (left.matmul(core - left.mH().matmul(beside_left)) + beside_left).matmul(right);
   if (has_beside_right(right) && beside_right.defined())
-    return left.matmul((core - beside_right.matmul(right.mT())).matmul(right) + beside_right);
+    return left.matmul((core - beside_right.matmul(right.mH())).matmul(right) + beside_right);
   return left.matmul(core).matmul(right);
 }
 
@@ -41,8 +41,9 @@ inline Tensor bounded_quotient(const Tensor& numerator, const Tensor& x, const T
 }
 
 /// Whether to use the core's polar. On CUDA it takes matrices up to 4 x 4. On the CPU its plain loops are faster for so few
-/// numbers that a dozen tensor operations cost more.
+/// numbers that a dozen tensor operations cost more. The core's is real.
 inline bool is_small(const Tensor& matrix) {
+  if (matrix.is_complex()) return false;
   return matrix.is_cuda() ? matrix.size(-2) <= 4 && matrix.size(-1) <= 4 : matrix.numel() <= 1024;
 }
 

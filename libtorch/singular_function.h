@@ -13,10 +13,10 @@ Tensor kept_values(const SingularFunction& function, const RankPolicy& policy, c
 /// f(values), and 0 for values that are not kept.
 Tensor of_values(const SingularFunction& function, const Tensor& values, const Tensor& kept);
 
-/// The factors that the gradient of U f(S) V^T applies to P = U^T G V (docs/rectangular.md). Not differentiable.
+/// The factors that the gradient of U f(S) V^H applies to P = U^H G V (docs/rectangular.md). Not differentiable.
 struct SingularKernels {
-  Tensor together;  ///< (..., k, k): (f_i - f_j) / (s_i - s_j), for the symmetric part
-  Tensor against;   ///< (..., k, k): (f_i + f_j) / (s_i + s_j), for the antisymmetric part
+  Tensor together;  ///< (..., k, k): (f_i - f_j) / (s_i - s_j), for the Hermitian part
+  Tensor against;   ///< (..., k, k): (f_i + f_j) / (s_i + s_j), for the antihermitian part
   Tensor beside;    ///< (..., k): f_i / s_i, for the complement of U or V
 };
 SingularKernels singular_kernels(const SingularFunction& function, const Tensor& values,

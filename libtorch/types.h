@@ -50,6 +50,11 @@ inline at::ScalarType compute_type(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
 }
 
+/// The type of a matrix's eigenvalues and singular values.
+inline at::ScalarType type_of_values(const Tensor& matrix) {
+  return c10::toRealValueType(matrix.scalar_type());
+}
+
 inline Tensor in_compute_type(const Tensor& tensor) {
   return tensor.defined() ? tensor.to(compute_type(tensor.scalar_type())) : tensor;
 }

@@ -4,6 +4,7 @@
 
 #include "autograd.h"
 #include "check.h"
+#include "complex_matrices.h"
 #include "device.h"
 #include "gradient_rule_formula.h"
 #include "keel/torch/eigh.h"
@@ -17,10 +18,11 @@ namespace {
 constexpr const char* kEigh = "keel::eigh";
 
 Tensors<2> eigh_kernel(const Tensor& matrix, StringView rule, bool descending) {
-  check_matrices(kEigh, matrix);
+  check_matrices(kEigh, matrix, Numbers::real_or_complex);
   parsed(gradient_rule, kEigh, rule);  // report a bad rule now, not in backward
   if (matrix.is_meta()) return {empty_values(matrix), empty_matrices(matrix)};
   const auto type = matrix.scalar_type();
+  if (matrix.is_complex()) return complex_eigh(matrix, descending);
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
   const EighOrder order = descending ? EighOrder::descending : EighOrder::ascending;
@@ -66,7 +68,7 @@ variable_list eigh_tangents(const Tensor& along, const Tensor& values, const Ten
 }
 
 Tensors<2> eigh_autograd(const Tensor& matrix, StringView rule, bool descending) {
-  check_matrices(kEigh, matrix);
+  check_matrices(kEigh, matrix, Numbers::real_or_complex);
   if (!needs_graph({matrix})) return eigh.below_autograd(matrix, rule, descending);
   // Convert outside the node, so that backward gets the eigenvectors in the compute type.
   const Tensor m = in_compute_type(matrix);
@@ -82,15 +84,15 @@ Tensors<2> eigh_autograd(const Tensor& matrix, StringView rule, bool descending)
               [&, values = values, vectors = vectors] {
                 return eigh_tangents(tangent_of(m), values, vectors, text(rule));
               }});
-  const auto type = matrix.scalar_type();
-  return {values.to(type), vectors.to(type)};
+  return {values.to(type_of_values(matrix)), vectors.to(matrix.scalar_type())};
 }
 
 constexpr const char* kEigvalsh = "keel::eigvalsh";
 
 Tensor eigvalsh_kernel(const Tensor& matrix) {
-  check_matrices(kEigvalsh, matrix);
+  check_matrices(kEigvalsh, matrix, Numbers::real_or_complex);
   if (matrix.is_meta()) return empty_values(matrix);
+  if (matrix.is_complex()) return complex_eigvalsh(matrix);
   const Tensor input = readable(in_compute_type(matrix)), values = empty_values(input);
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigvalsh, [&] {
     on_device_of(input, KEEL_STAGE(eigvalsh<scalar_t>), matrices<const scalar_t>(input),
@@ -101,7 +103,7 @@ Tensor eigvalsh_kernel(const Tensor& matrix) {
 
 /// With a gradient, the vectors are needed anyway.
 Tensor eigvalsh_autograd(const Tensor& matrix) {
-  check_matrices(kEigvalsh, matrix);
+  check_matrices(kEigvalsh, matrix, Numbers::real_or_complex);
   if (needs_graph({matrix})) return std::get<0>(eigh(matrix, "masked", false));
   return eigvalsh.below_autograd(matrix);
 }
@@ -122,19 +124,19 @@ KEEL_OPERATOR("eigvalsh", &eigvalsh_kernel, &eigvalsh_autograd)
 namespace keel {
 
 Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule, const EighOptions& options) {
-  ops::check_matrices("keel::eigh", matrix);
+  ops::check_matrices("keel::eigh", matrix, ops::Numbers::real_or_complex);
   TORCH_CHECK(options.uplo == 'L' || options.uplo == 'U',
               "keel::eigh: expected uplo 'L' or 'U', got '", options.uplo, "'");
   auto [values, vectors] =
-      ops::eigh(options.uplo == 'L' ? matrix : matrix.mT(), to_string(rule), options.descending);
+      ops::eigh(options.uplo == 'L' ? matrix : matrix.mH(), to_string(rule), options.descending);
   return {std::move(values), std::move(vectors)};
 }
 
 torch::Tensor eigvalsh(const torch::Tensor& matrix, char uplo) {
-  ops::check_matrices("keel::eigvalsh", matrix);
+  ops::check_matrices("keel::eigvalsh", matrix, ops::Numbers::real_or_complex);
   TORCH_CHECK(uplo == 'L' || uplo == 'U', "keel::eigvalsh: expected uplo 'L' or 'U', got '", uplo,
               "'");
-  return ops::eigvalsh(uplo == 'L' ? matrix : matrix.mT());
+  return ops::eigvalsh(uplo == 'L' ? matrix : matrix.mH());
 }
 
 }  // namespace keel

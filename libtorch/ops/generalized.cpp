@@ -1,8 +1,9 @@
-// A x = l B x for symmetric A and positive definite B: with W^T B W = I, the eigenvectors of W^T A W are W^-1 x.
+// A x = l B x for symmetric or Hermitian A and positive definite B: with W^H B W = I, the eigenvectors of W^H A W are W^-1 x.
 
 #include "keel/torch/generalized.h"
 #include "autograd.h"
 #include "check.h"
+#include "complex_matrices.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"
 #include "singular_formula.h"
@@ -12,8 +13,7 @@ namespace {
 
 /// The matrix whose lower triangle is that of x. Its gradient goes to x as it is, symmetric.
 Tensor from_lower(const Tensor& x) {
-  const Tensor lower = x.detach().tril();
-  return with_derivatives_of(lower + lower.tril(-1).mT(), x);
+  return with_derivatives_of(hermitian_of_lower(x.detach()), x);
 }
 
 /// A and B, of which B is factored.
@@ -21,11 +21,11 @@ class Pencil {
  public:
   Tensor kept;    ///< how many directions B sees
   Tensor unseen;  ///< the projector onto the others, undefined if there are none
-  Tensor inside;  ///< W^T A W
+  Tensor inside;  ///< W^H A W
 
   Pencil(const char* operation, const Tensor& a, const Tensor& b, Optional<double> rtol) {
-    check_matrices(operation, a);
-    check_matrices(operation, b);
+    check_matrices(operation, a, Numbers::real_or_complex);
+    check_matrices(operation, b, Numbers::real_or_complex);
     check_like(operation, "B", b, a);
     TORCH_CHECK_VALUE(!rtol.has_value() || (*rtol >= 0 && *rtol < 1), operation,
                       ": expected 0 <= rtol < 1, got ", rtol.value_or(0));
@@ -42,17 +42,17 @@ class Pencil {
     const auto solved = [&](const Tensor& x) {
       return at::linalg_solve_triangular(factor_, x, /*upper=*/false);
     };
-    inside = solved(solved(matrix).mT());
+    inside = solved(solved(matrix).mH());
   }
 
   /// W x.
   Tensor outside(const Tensor& x) const {
     if (root_.defined()) return root_.matmul(x);
-    return at::linalg_solve_triangular(factor_.mT(), x, /*upper=*/true);
+    return at::linalg_solve_triangular(factor_.mH(), x, /*upper=*/true);
   }
 
  private:
-  Tensor factor_;  ///< L with B = L L^T and W = L^-T, or undefined
+  Tensor factor_;  ///< L with B = L L^H and W = L^-H, or undefined
   Tensor
       root_;  ///< W = B^(-1/2) on the eigenvectors whose eigenvalues are above rtol times the largest
 
@@ -64,7 +64,7 @@ class Pencil {
     const Tensor slope = -0.5 * f / safe, curve = -1.5 * slope / safe;
     root_ = spectral_of(metric, values, vectors, kept, f, slope, curve, Exact{}.terms);
     const Tensor beside = at::where(mine, at::zeros_like(values), at::ones_like(values));
-    unseen = (vectors * beside.unsqueeze(-2)).matmul(vectors.mT());
+    unseen = (vectors * beside.unsqueeze(-2)).matmul(vectors.mH());
   }
 };
 
@@ -77,7 +77,7 @@ Tensors<3> generalized_eigh(const Tensor& matrix, const Tensor& metric, StringVi
   const auto type = matrix.scalar_type();
   if (!pencil.unseen.defined()) {
     const auto [values, vectors] = eigh(pencil.inside, rule, descending);
-    return {values.to(type), pencil.outside(vectors).to(type), pencil.kept};
+    return {values.to(type_of_values(matrix)), pencil.outside(vectors).to(type), pencil.kept};
   }
   // Directions that B does not see come last: they get an eigenvalue beyond all others.
   const Tensor size =
@@ -85,9 +85,9 @@ Tensors<3> generalized_eigh(const Tensor& matrix, const Tensor& metric, StringVi
   const Tensor beyond = at::where(size == 0, at::ones_like(size), size);
   const auto [values, vectors] =
       eigh(pencil.inside + (descending ? -beyond : beyond) * pencil.unseen, rule, descending);
-  const Tensor mine = is_kept(values, pencil.kept), none = at::zeros({}, values.options());
-  return {at::where(mine, values, none).to(type),
-          at::where(mine.unsqueeze(-2), pencil.outside(vectors), none).to(type), pencil.kept};
+  const Tensor mine = is_kept(values, pencil.kept), all = pencil.outside(vectors);
+  return {at::where(mine, values, at::zeros_like(values)).to(type_of_values(matrix)),
+          at::where(mine.unsqueeze(-2), all, at::zeros_like(all)).to(type), pencil.kept};
 }
 
 Tensor generalized_projector(const Tensor& matrix, const Tensor& metric, StringView rank,
@@ -95,7 +95,7 @@ Tensor generalized_projector(const Tensor& matrix, const Tensor& metric, StringV
   const WithoutAutocast in_its_type;
   const Pencil pencil("keel::generalized_projector", matrix, metric, rtol);
   const Tensor inside = std::get<0>(spectral(pencil.inside, "one", rank, rule));
-  return pencil.outside(pencil.outside(inside).mT()).to(matrix.scalar_type());
+  return pencil.outside(pencil.outside(inside).mH()).to(matrix.scalar_type());
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr const char* kEighBackward = "keel::eigh_backward";
 
 GradientRule checked_rule(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
                           const Tensor& values, const Tensor& vectors, StringView rule) {
-  check_matrices(kEighBackward, vectors);
+  check_matrices(kEighBackward, vectors, Numbers::real_or_complex);
   check_values(kEighBackward, "values", values, vectors);
   check_values(kEighBackward, "grad_values", or_undefined(grad_values), vectors);
   check_like(kEighBackward, "grad_vectors", or_undefined(grad_vectors), vectors);
@@ -28,6 +28,11 @@ Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
                             const Tensor& vectors, StringView rule) {
   const GradientRule chosen = checked_rule(grad_values, grad_vectors, values, vectors, rule);
   if (vectors.is_meta()) return empty_matrices(vectors);
+  if (vectors.is_complex()) {
+    const WithoutAutocast in_its_type;
+    return gradient_rule_formula(chosen, values, vectors, or_undefined(grad_values),
+                                 or_undefined(grad_vectors));
+  }
   const Tensor l = in_compute_type(values).contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   Tensor dL_dvalues = in_compute_type(or_undefined(grad_values));

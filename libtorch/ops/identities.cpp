@@ -9,7 +9,9 @@ namespace keel::ops {
 Tensor nan_where(const Tensor& where, const Tensor& tensor) {
   Tensor of_each = where;
   while (of_each.dim() < tensor.dim()) of_each = of_each.unsqueeze(-1);
-  return at::where(of_each, at::full_like(tensor, NAN), tensor);
+  const at::Scalar nan =
+      tensor.is_complex() ? at::Scalar(c10::complex<double>(NAN, NAN)) : at::Scalar(double(NAN));
+  return at::where(of_each, at::full_like(tensor, nan), tensor);
 }
 
 Tensor unless_where(const Tensor& derivative, const Tensor& where, const std::string& message) {

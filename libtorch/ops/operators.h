@@ -39,7 +39,7 @@ inline constexpr Operator<"spectral_second_backward",
 /// Eigenvalues, the largest first, eigenvectors, and how many of them `rank` keeps. Without derivatives.
 inline constexpr Operator<"decompose", Tensors<3>(const Tensor& matrix, StringView rank)> decompose;
 
-/// V f(values) V^T for an f of the caller's: `f`, `slope` and `curve` are f, f' and f'' at the values (..., n). Without
+/// V f(values) V^H for an f of the caller's: `f`, `slope` and `curve` are f, f' and f'' at the values (..., n). Without
 /// `kept` all eigenvalues are, in any order. Derivatives flow to the matrix and to the three. `terms` is that of Exact.
 inline constexpr Operator<"spectral_of",
                           Tensor(const Tensor& matrix, const Tensor& values, const Tensor& vectors,
@@ -47,7 +47,7 @@ inline constexpr Operator<"spectral_of",
                                  const Tensor& curve, std::int64_t terms)>
     spectral_of;
 
-/// Its gradient with respect to the matrix, which is also its tangent: V (F o (V^T sym(along) V)) V^T.
+/// Its gradient with respect to the matrix, which is also its tangent: V (F o (V^H sym(along) V)) V^H.
 inline constexpr Operator<"spectral_of_backward",
                           Tensor(const Tensor& along, const Tensor& matrix, const Tensor& values,
                                  const Tensor& vectors, const Optional<Tensor>& kept,
@@ -79,7 +79,7 @@ inline constexpr Operator<
                            const Tensor& values, const Tensor& right, StringView rule)>
     svd_backward;
 
-/// Returns U f(S) V^T, left, values, right, and how many values were kept.
+/// Returns U f(S) V^H, left, values, right, and how many values were kept.
 inline constexpr Operator<"singular",
                           Tensors<5>(const Tensor& matrix, StringView function, StringView rank)>
     singular;
@@ -96,7 +96,7 @@ inline constexpr Operator<"singular_backward",
 inline constexpr Operator<"decompose_rectangles", Tensors<4>(const Tensor& matrix, StringView rank)>
     decompose_rectangles;
 
-/// U f(S) V^T for an f of the caller's. The arguments are as in spectral_of.
+/// U f(S) V^H for an f of the caller's. The arguments are as in spectral_of.
 inline constexpr Operator<"singular_of",
                           Tensor(const Tensor& matrix, const Tensor& left, const Tensor& values,
                                  const Tensor& right, const Optional<Tensor>& kept, const Tensor& f,
@@ -112,7 +112,7 @@ inline constexpr Operator<"singular_of_backward",
     singular_of_backward;
 
 /// The nearest matrix with orthonormal columns (or rows), or with `special` the nearest rotation. Also returns what the
-/// gradient needs: the singular values and V^T. With `special` the last value has the sign of the determinant.
+/// gradient needs: the singular values and V^H. With `special` the last value has the sign of the determinant.
 inline constexpr Operator<"procrustes_factor", Tensors<3>(const Tensor& matrix, bool special)>
     procrustes;
 
@@ -123,7 +123,7 @@ inline constexpr Operator<"procrustes_backward",
                                  const Tensor& factor, const Tensor& values, const Tensor& right)>
     procrustes_backward;
 
-/// V diag(values) V^T, the symmetric factor of matrix = factor * result.
+/// V diag(values) V^H, the symmetric or Hermitian factor of matrix = factor * result.
 inline constexpr Operator<"polar_positive", Tensor(const Tensor& matrix, const Tensor& factor,
                                                    const Tensor& values, const Tensor& right)>
     polar_positive;
@@ -133,8 +133,8 @@ inline constexpr Operator<"polar_positive_backward",
                                  const Tensor& factor, const Tensor& values, const Tensor& right)>
     polar_positive_backward;
 
-/// Solves Y H = rhs. With `both` it solves H Y + Y H = (rhs - rhs^T) / 2 for an antisymmetric Y; with `symmetric` as well,
-/// H Y + Y H = (rhs + rhs^T) / 2 for a symmetric one. H = positive = V diag(values) V^T is a symmetric n x n matrix. Directions
+/// Solves Y H = rhs. With `both` it solves H Y + Y H = (rhs - rhs^H) / 2 for an antihermitian Y; with `symmetric` as well,
+/// H Y + Y H = (rhs + rhs^H) / 2 for a Hermitian one. H = positive = V diag(values) V^H is a Hermitian n x n matrix. Directions
 /// in which a value, or a sum of two, vanishes get 0. Differentiable to any order.
 inline constexpr Operator<"positive_solve",
                           Tensor(const Tensor& rhs, const Tensor& positive, const Tensor& values,

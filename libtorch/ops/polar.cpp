@@ -17,7 +17,7 @@ Tensor polar_positive_kernel(const Tensor& matrix, const Tensor&, const Tensor& 
   if (matrix.is_meta()) return empty_beside(matrix, {matrix.sym_size(-1), matrix.sym_size(-1)});
   const WithoutAutocast in_its_type;
   const Tensor vh = in_compute_type(right), s = in_compute_type(values);
-  return vh.mT().matmul(s.unsqueeze(-1) * vh).to(matrix.scalar_type());
+  return vh.mH().matmul(s.unsqueeze(-1) * vh).to(matrix.scalar_type());
 }
 
 Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const Tensor& values,
@@ -39,13 +39,13 @@ Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const
               const WithoutAutocast in_its_type;
               const Tensor along = tangent_of(a), at = primal_of(a), r_at = primal_of(r);
               const Tensor turned = procrustes_backward(along, at, r_at, s, vh);
-              const Tensor h = r_at.mT().matmul(along) + turned.mT().matmul(at);
-              return {(h + h.mT()) / 2};
+              const Tensor h = r_at.mH().matmul(along) + turned.mH().matmul(at);
+              return {(h + h.mH()) / 2};
             }});
   return positive.to(matrix.scalar_type());
 }
 
-/// U C V^T with C_ij = s_i (P_ij + P_ji) / (s_i + s_j) and P = V^T dL_dpositive V. In the complement of V, s_i is paired
+/// U C V^H with C_ij = s_i (P_ij + conj(P_ji)) / (s_i + s_j) and P = V^H dL_dpositive V. In the complement of V, s_i is paired
 /// with 0.
 Tensor polar_positive_backward_kernel(const Tensor& grad_positive, const Tensor& matrix,
                                       const Tensor& factor, const Tensor& values,
@@ -53,16 +53,16 @@ Tensor polar_positive_backward_kernel(const Tensor& grad_positive, const Tensor&
   if (matrix.is_meta()) return empty_matrices(matrix);
   const WithoutAutocast in_its_type;
   if (values.numel() == 0) return at::zeros_like(matrix);
-  const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mT();
-  const Tensor g = in_compute_type(grad_positive), both = g + g.mT(), both_v = both.matmul(v);
+  const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mH();
+  const Tensor g = in_compute_type(grad_positive), both = g + g.mH(), both_v = both.matmul(v);
   const Tensor column = s.unsqueeze(-1), sums = pair_sums(s);
   const Tensor core = vh.matmul(both_v) * bounded_quotient(column.expand_as(sums), sums, s);
-  const Tensor beside = both_v.mT() * bounded_quotient(column, column, s);
+  const Tensor beside = both_v.mH() * bounded_quotient(column, column, s);
   return in_both_bases(in_compute_type(factor).matmul(v), vh, core, Tensor(), beside)
       .to(matrix.scalar_type());
 }
 
-/// The same from positive = factor^T matrix, in differentiable operations.
+/// The same from positive = factor^H matrix, in differentiable operations.
 Tensor polar_positive_backward_autograd(const Tensor& grad_positive, const Tensor& matrix,
                                         const Tensor& factor, const Tensor& values,
                                         const Tensor& right) {
@@ -72,7 +72,7 @@ Tensor polar_positive_backward_autograd(const Tensor& grad_positive, const Tenso
   if (!needs_graph({grad_positive, matrix, factor})) return compute();
   const WithoutAutocast in_its_type;
   const Tensor a = in_compute_type(matrix), r = in_compute_type(factor);
-  const Tensor grad = in_compute_type(grad_positive), g = (grad + grad.mT()) / 2;
+  const Tensor grad = in_compute_type(grad_positive), g = (grad + grad.mH()) / 2;
   const Tensor formula =
       r.matmul(g) +
       procrustes_backward(a.matmul(g), a, r, in_compute_type(values), in_compute_type(right));
@@ -80,29 +80,29 @@ Tensor polar_positive_backward_autograd(const Tensor& grad_positive, const Tenso
 }
 
 Tensors<2> polar_of(const Tensor& matrix) {
-  check_rectangles("keel::polar", matrix);
+  check_rectangles("keel::polar", matrix, Numbers::real_or_complex);
   const auto [factor, values, right] = procrustes(in_compute_type(matrix), false);
   const Tensor positive = polar_positive(in_compute_type(matrix), factor, values, right);
   return {factor.to(matrix.scalar_type()), positive.to(matrix.scalar_type())};
 }
 
-/// The trace of the positive factor, of the matrix or its transpose, whichever factor is smaller.
+/// The trace of the positive factor, of the matrix or its adjoint, whichever factor is smaller.
 Tensor nuclear_norm_of(const Tensor& matrix) {
-  check_rectangles("keel::nuclear_norm", matrix);
-  const Tensor tall = matrix.sym_size(-2) < matrix.sym_size(-1) ? matrix.mT() : matrix;
-  return std::get<1>(polar_of(tall)).diagonal(0, -2, -1).sum(-1);
+  check_rectangles("keel::nuclear_norm", matrix, Numbers::real_or_complex);
+  const Tensor tall = matrix.sym_size(-2) < matrix.sym_size(-1) ? matrix.mH() : matrix;
+  return at::real(std::get<1>(polar_of(tall)).diagonal(0, -2, -1)).sum(-1);
 }
 
 Tensor positive_solve_kernel(const Tensor& rhs, const Tensor& positive, const Tensor& values,
                              const Tensor& right, bool both, bool symmetric) {
   if (rhs.is_meta()) return empty_matrices(rhs);
   if (positive.numel() == 0) return at::zeros_like(rhs);
-  const Tensor in_basis = rhs.matmul(right.mT());
+  const Tensor in_basis = rhs.matmul(right.mH());
   if (!both) return bounded_quotient(in_basis, values.unsqueeze(-2), values).matmul(right);
   // Make it exactly (anti)symmetric: rounding errors on the diagonal would be divided by a small value.
-  const Tensor b = right.matmul(in_basis), part = (symmetric ? b + b.mT() : b - b.mT()) / 2;
+  const Tensor b = right.matmul(in_basis), part = (symmetric ? b + b.mH() : b - b.mH()) / 2;
   const Tensor core = bounded_quotient(part, pair_sums(values), values);
-  return right.mT().matmul(core).matmul(right);
+  return right.mH().matmul(core).matmul(right);
 }
 
 /// `values` and `right` give the numbers. Derivatives flow through `rhs` and `positive`.
@@ -119,9 +119,9 @@ Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const 
             const WithoutAutocast in_its_type;
             const variable_list& s = pass.saved;
             const Tensor z = positive_solve(pass.grads[0], s[0], s[1], s[2], both, symmetric);
-            Tensor by_positive = -s[3].mT().matmul(z);
-            if (both) by_positive = by_positive - z.matmul(s[3].mT());
-            return {z, (by_positive + by_positive.mT()) / 2};
+            Tensor by_positive = -s[3].mH().matmul(z);
+            if (both) by_positive = by_positive - z.matmul(s[3].mH());
+            return {z, (by_positive + by_positive.mH()) / 2};
           },
           .forward = [&]() -> variable_list {
             const WithoutAutocast in_its_type;

@@ -19,7 +19,7 @@ void check_procrustes(const Tensor& matrix, bool special) {
   if (special)
     check_matrices("keel::special_procrustes", matrix);
   else
-    check_rectangles("keel::procrustes", matrix);
+    check_rectangles("keel::procrustes", matrix, Numbers::real_or_complex);
 }
 
 /// The determinants of orthogonal matrices. For small ones LAPACK would take longer than the rest of the operator.
@@ -47,7 +47,7 @@ Tensors<3> small_procrustes(const Tensor& matrix, bool special) {
                  rectangles<scalar_t>(factor), nullptr, factors);
   });
   const auto type = matrix.scalar_type();
-  return {factor.to(type), values.to(type), right.to(type)};
+  return {factor.to(type), values.to(type_of_values(matrix)), right.to(type)};
 }
 
 Tensors<3> procrustes_kernel(const Tensor& matrix, bool special) {
@@ -68,7 +68,7 @@ Tensors<3> procrustes_kernel(const Tensor& matrix, bool special) {
     const Tensor last = left.select(-1, -1) * (2 * mirrored);
     factor = factor - last.unsqueeze(-1) * right.select(-2, -1).unsqueeze(-2);
   }
-  return {factor.to(type), values.to(type), right.to(type)};
+  return {factor.to(type), values.to(type_of_values(matrix)), right.to(type)};
 }
 
 Tensors<3> procrustes_autograd(const Tensor& matrix, bool special) {
@@ -89,7 +89,7 @@ Tensors<3> procrustes_autograd(const Tensor& matrix, bool special) {
             return {procrustes_backward(tangent_of(a), primal_of(a), r, s, vh)};
           }});
   const auto type = matrix.scalar_type();
-  return {factor.to(type), values.to(type), right.to(type)};
+  return {factor.to(type), values.to(type_of_values(matrix)), right.to(type)};
 }
 
 Tensor nearest(const Tensor& matrix) { return std::get<0>(procrustes(matrix, false)); }
@@ -111,7 +111,7 @@ constexpr const char* kProcrustesBackward = "keel::procrustes_backward";
 
 void check_procrustes_backward(const Tensor& grad_factor, const Tensor& matrix,
                                const Tensor& factor) {
-  check_rectangles(kProcrustesBackward, factor);
+  check_rectangles(kProcrustesBackward, factor, Numbers::real_or_complex);
   check_like(kProcrustesBackward, "grad_factor", grad_factor, factor);
   check_like(kProcrustesBackward, "matrix", matrix, factor);
 }
@@ -132,30 +132,30 @@ Tensor small_procrustes_backward(const Tensor& grad_factor, const Tensor& factor
   return result.to(factor.scalar_type());
 }
 
-/// A pair's antisymmetric part is divided by (s_i + s_j) / 2, and the part in the factor's complement by s_i.
+/// A pair's antihermitian part is divided by (s_i + s_j) / 2, and the part in the factor's complement by s_i.
 Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matrix,
                                   const Tensor& factor, const Tensor& values, const Tensor& right) {
   check_procrustes_backward(grad_factor, matrix, factor);
   if (factor.is_meta()) return empty_matrices(factor);
   if (is_small(factor)) return small_procrustes_backward(grad_factor, factor, values, right);
   const WithoutAutocast in_its_type;
-  const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mT();
+  const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mH();
   const Tensor g = in_compute_type(grad_factor);
   if (s.numel() == 0) return at::zeros_like(grad_factor);
-  const Tensor u = in_compute_type(factor).matmul(v), g_v = g.matmul(v), p = u.mT().matmul(g_v);
-  const Tensor core = bounded_quotient(p - p.mT(), pair_sums(s), s);
+  const Tensor u = in_compute_type(factor).matmul(v), g_v = g.matmul(v), p = u.mH().matmul(g_v);
+  const Tensor core = bounded_quotient(p - p.mH(), pair_sums(s), s);
   Tensor beside_left, beside_right;
   if (has_beside_left(u)) beside_left = bounded_quotient(g_v, s.unsqueeze(-2), s);
-  if (has_beside_right(vh)) beside_right = bounded_quotient(u.mT().matmul(g), s.unsqueeze(-1), s);
+  if (has_beside_right(vh)) beside_right = bounded_quotient(u.mH().matmul(g), s.unsqueeze(-1), s);
   return in_both_bases(u, vh, core, beside_left, beside_right).to(factor.scalar_type());
 }
 
-/// The same in terms of R = factor and H = R^T matrix, which are smooth where values repeat, so that it can be
-/// differentiated again. For m >= n it is R Y + (G - R R^T G) H^-1 with H Y + Y H = R^T G - G^T R.
+/// The same in terms of R = factor and H = R^H matrix, which are smooth where values repeat, so that it can be
+/// differentiated again. For m >= n it is R Y + (G - R R^H G) H^-1 with H Y + Y H = R^H G - G^H R.
 Tensor procrustes_backward_formula(const Tensor& g, const Tensor& matrix, const Tensor& factor,
                                    const Tensor& values, const Tensor& right) {
-  const Tensor h = factor.mT().matmul(matrix), positive = (h + h.mT()) / 2;
-  const Tensor p = factor.mT().matmul(g);
+  const Tensor h = factor.mH().matmul(matrix), positive = (h + h.mH()) / 2;
+  const Tensor p = factor.mH().matmul(g);
   Tensor result = factor.matmul(
       positive_solve(2 * p, positive, values, right, /*both=*/true, /*symmetric=*/false));
   if (right.sym_size(-1) < factor.sym_size(-2))
@@ -177,7 +177,7 @@ Tensor procrustes_backward_autograd(const Tensor& grad_factor, const Tensor& mat
   // A wide matrix is transposed. The right vectors of the transpose are U.
   const Tensor result =
       a.sym_size(-2) < a.sym_size(-1)
-          ? procrustes_backward_formula(g.mT(), a.mT(), r.mT(), s, vh.matmul(r.detach().mT())).mT()
+          ? procrustes_backward_formula(g.mH(), a.mH(), r.mH(), s, vh.matmul(r.detach().mH())).mH()
           : procrustes_backward_formula(g, a, r, s, vh);
   return result.to(factor.scalar_type());
 }
@@ -203,7 +203,7 @@ KEEL_OPERATOR("procrustes_backward", &procrustes_backward_kernel, &procrustes_ba
 namespace keel {
 
 torch::Tensor procrustes(const torch::Tensor& matrix) {
-  ops::check_rectangles("keel::procrustes", matrix);
+  ops::check_rectangles("keel::procrustes", matrix, ops::Numbers::real_or_complex);
   return ops::nearest(matrix);
 }
 

@@ -1,4 +1,4 @@
-// singular, U f(S) V^T, and the functions pinv, low_rank and soft_threshold. The gradient is singular_backward.cpp.
+// singular, U f(S) V^H, and the functions pinv, low_rank and soft_threshold. The gradient is singular_backward.cpp.
 
 #include "keel/torch/singular.h"
 
@@ -26,7 +26,7 @@ RankPolicy checked_policy(const char* operation, StringView rank) {
 }
 
 RankPolicy checked_singular(const Tensor& matrix, StringView function, StringView rank) {
-  check_rectangles(kSingular, matrix);
+  check_rectangles(kSingular, matrix, Numbers::real_or_complex);
   parsed(singular_function, kSingular, function);
   return checked_policy(kSingular, rank);
 }
@@ -50,11 +50,11 @@ Tensors<5> singular_kernel(const Tensor& matrix, StringView function, StringView
   const Tensor kept =
       kept_values(f, policy, values, double(std::max(matrix.size(-2), matrix.size(-1))));
   const Tensor result = (left * of_values(f, values, kept).unsqueeze(-2)).matmul(right);
-  return {result.to(type), left.to(type), values.to(type), right.to(type), kept};
+  return {result.to(type), left.to(type), values.to(type_of_values(matrix)), right.to(type), kept};
 }
 
 Tensors<5> singular_autograd(const Tensor& matrix, StringView function, StringView rank) {
-  check_rectangles(kSingular, matrix);
+  check_rectangles(kSingular, matrix, Numbers::real_or_complex);
   if (!needs_graph({matrix})) return singular.below_autograd(matrix, function, rank);
   const Tensor a = in_compute_type(matrix);
   const auto [result, left, values, right, kept] = singular.below_autograd(a, function, rank);
@@ -76,7 +76,7 @@ Tensors<5> singular_autograd(const Tensor& matrix, StringView function, StringVi
                 return derivative(tangent_of(a), {primal_of(a), x, u, s, vh, r});
               }});
   const auto type = matrix.scalar_type();
-  return {result.to(type), left.to(type), values.to(type), right.to(type), kept};
+  return {result.to(type), left.to(type), values.to(type_of_values(matrix)), right.to(type), kept};
 }
 
 Tensors<4> decompose_rectangles_kernel(const Tensor& matrix, StringView rank) {
@@ -91,20 +91,20 @@ Tensors<4> decompose_rectangles_autograd(const Tensor& matrix, StringView rank) 
 }
 
 Tensor pseudo_inverse(const Tensor& matrix, Optional<double> rtol) {
-  check_rectangles("keel::pinv", matrix);
+  check_rectangles("keel::pinv", matrix, Numbers::real_or_complex);
   if (rtol.has_value()) check_number("keel::pinv", "rtol", *rtol);
   const SingularFunction inverse = InverseValues{to_std(rtol)};
-  return std::get<0>(singular(matrix, to_string(inverse), "full")).mT();
+  return std::get<0>(singular(matrix, to_string(inverse), "full")).mH().resolve_conj();
 }
 
 Tensor nearest_of_rank(const Tensor& matrix, StringView rank) {
-  check_rectangles("keel::low_rank", matrix);
+  check_rectangles("keel::low_rank", matrix, Numbers::real_or_complex);
   checked_policy("keel::low_rank", rank);
   return std::get<0>(singular(matrix, "identity", rank));
 }
 
 Tensor less_threshold(const Tensor& matrix, double threshold) {
-  check_rectangles("keel::soft_threshold", matrix);
+  check_rectangles("keel::soft_threshold", matrix, Numbers::real_or_complex);
   check_number("keel::soft_threshold", "threshold", threshold);
   return std::get<0>(
       singular(matrix, to_string(SingularFunction(SoftThreshold{threshold})), "full"));
@@ -138,7 +138,7 @@ namespace keel {
 
 Singular singular(const torch::Tensor& matrix, const SingularFunction& function,
                   const RankPolicy& rank) {
-  ops::check_rectangles("keel::singular", matrix);
+  ops::check_rectangles("keel::singular", matrix, ops::Numbers::real_or_complex);
   auto outputs = ops::singular(matrix, to_string(function), to_string(rank));
   return {std::get<0>(outputs), std::get<4>(outputs)};
 }

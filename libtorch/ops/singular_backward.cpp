@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kSingularBackward = "keel::singular_backward";
 
 void check_singular_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& kept) {
-  check_rectangles(kSingularBackward, matrix);
+  check_rectangles(kSingularBackward, matrix, Numbers::real_or_complex);
   check_like(kSingularBackward, "grad_result", grad_result, matrix);
   check_rank(kSingularBackward, kept, matrix);
 }
@@ -28,10 +28,10 @@ Tensor singular_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
   const Tensor g = in_compute_type(grad_result);
   if (s.numel() == 0) return at::zeros_like(grad_result);
   const SingularKernels kernels = singular_kernels(f, s, kept);
-  const Tensor g_v = g.matmul(vh.mT()), p = u.mT().matmul(g_v), beside = kernels.beside;
-  const Tensor core = (kernels.together * (p + p.mT()) + kernels.against * (p - p.mT())) / 2;
+  const Tensor g_v = g.matmul(vh.mH()), p = u.mH().matmul(g_v), beside = kernels.beside;
+  const Tensor core = (kernels.together * (p + p.mH()) + kernels.against * (p - p.mH())) / 2;
   return in_both_bases(u, vh, core, has_beside_left(u) ? g_v * beside.unsqueeze(-2) : Tensor(),
-                       has_beside_right(vh) ? beside.unsqueeze(-1) * u.mT().matmul(g) : Tensor())
+                       has_beside_right(vh) ? beside.unsqueeze(-1) * u.mH().matmul(g) : Tensor())
       .to(matrix.scalar_type());
 }
 
@@ -54,44 +54,44 @@ Tensor smooth_gradient(const SameValues&, const Tensor& g, const Tensor&, const 
   return g.clone();
 }
 
-/// The derivative of the pseudo-inverse X^T at constant rank.
+/// The derivative of the pseudo-inverse X^H at constant rank.
 Tensor smooth_gradient(const InverseValues& f, const Tensor& g, const Tensor& a, const Tensor& x,
                        const Tensor&, const Tensor&) {
   if (f.rtol) return {};
-  const Tensor outside_left = g - x.matmul(a.mT().matmul(g));
-  const Tensor outside_right = g - g.matmul(a.mT()).matmul(x);
-  return outside_left.matmul(x.mT()).matmul(x) + x.matmul(x.mT()).matmul(outside_right) -
-         x.matmul(g.mT()).matmul(x);
+  const Tensor outside_left = g - x.matmul(a.mH().matmul(g));
+  const Tensor outside_right = g - g.matmul(a.mH()).matmul(x);
+  return outside_left.matmul(x.mH()).matmul(x) + x.matmul(x.mH()).matmul(outside_right) -
+         x.matmul(g.mH()).matmul(x);
 }
 
-// Powers s^p, for m >= n. Above 1 they are A times a matrix whose derivative goes through A^T A alone: no direction beside A's
+// Powers s^p, for m >= n. Above 1 they are A times a matrix whose derivative goes through A^H A alone: no direction beside A's
 // columns is divided by a singular value.
 
 std::string power_of(double exponent) {
   return to_string(SpectralFunction{SpectralFunction::Kind::power, exponent});
 }
 
-/// X = A (A^T A)^((p - 1) / 2), from p = 3 on. In units of the largest value, so that squares stay in range.
+/// X = A (A^H A)^((p - 1) / 2), from p = 3 on. In units of the largest value, so that squares stay in range.
 Tensor gradient_of_gram_power(double exponent, const Tensor& grad, const Tensor& matrix,
                               const Tensor& values) {
   const Tensor largest = values.detach().narrow(-1, 0, 1).unsqueeze(-1);
   const Tensor unit = at::where(largest > 0, largest, at::ones_like(largest));
-  const Tensor a = matrix / unit, g = grad * unit.pow(exponent - 1);
-  const Tensor gram = a.mT().matmul(a), of_gram = a.mT().matmul(g);
+  const Tensor a = divided(matrix, unit), g = grad * unit.pow(exponent - 1);
+  const Tensor gram = a.mH().matmul(a), of_gram = a.mH().matmul(g);
   const std::string power = power_of((exponent - 1) / 2);
   const auto [f_gram, l, v, rank] = spectral(gram, power, "full", "exact");
   const Tensor by_gram =
-      spectral_backward(of_gram + of_gram.mT(), gram, l, v, rank, power, "full", "exact");
+      spectral_backward(of_gram + of_gram.mH(), gram, l, v, rank, power, "full", "exact");
   return g.matmul(f_gram) + a.matmul(by_gram);
 }
 
-/// X = A H^(p - 1), where A^T A = H H, and so H dH + dH H = d(A^T A). Its square would lose small values.
+/// X = A H^(p - 1), where A^H A = H H, and so H dH + dH H = d(A^H A). Its square would lose small values.
 Tensor gradient_of_root_power(double exponent, const Tensor& g, const Tensor& a) {
   const auto [r, values, vectors] = procrustes(a, false);
-  const Tensor h = polar_positive(a, r, values, vectors), of_h = a.mT().matmul(g);
+  const Tensor h = polar_positive(a, r, values, vectors), of_h = a.mH().matmul(g);
   const std::string power = power_of(exponent - 1);
   const auto [f_h, l, v, rank] = spectral(h, power, "full", "exact");
-  const Tensor by_h = spectral_backward(of_h + of_h.mT(), h, l, v, rank, power, "full", "exact");
+  const Tensor by_h = spectral_backward(of_h + of_h.mH(), h, l, v, rank, power, "full", "exact");
   return g.matmul(f_h) +
          a.matmul(positive_solve(by_h, h, values, vectors, /*both=*/true, /*symmetric=*/true));
 }
@@ -99,11 +99,11 @@ Tensor gradient_of_root_power(double exponent, const Tensor& g, const Tensor& a)
 /// X = R f(H) with the polar factors R and H of A.
 Tensor gradient_of_polar_power(double exponent, const Tensor& g, const Tensor& a) {
   const auto [r, values, vectors] = procrustes(a, false);
-  const Tensor h = polar_positive(a, r, values, vectors), of_h = r.mT().matmul(g);
+  const Tensor h = polar_positive(a, r, values, vectors), of_h = r.mH().matmul(g);
   const std::string power = power_of(exponent);
   const auto [f_h, l, v, rank] = spectral(h, power, "full", "exact");
   const Tensor by_h =
-      spectral_backward((of_h + of_h.mT()) / 2, h, l, v, rank, power, "full", "exact");
+      spectral_backward((of_h + of_h.mH()) / 2, h, l, v, rank, power, "full", "exact");
   return procrustes_backward(g.matmul(f_h), a, r, values, vectors) +
          polar_positive_backward(by_h, a, r, values, vectors);
 }
@@ -112,7 +112,7 @@ Tensor smooth_gradient(const PowerOfValues& f, const Tensor& g, const Tensor& a,
                        const Tensor& s, const Tensor& right) {
   const double p = f.exponent;
   if (p == 1 || s.sym_size(-1) == 0) return g + 0 * a;  // tied to a, as other powers are
-  if (a.sym_size(-2) < a.sym_size(-1)) return smooth_gradient(f, g.mT(), a.mT(), x, s, right).mT();
+  if (a.sym_size(-2) < a.sym_size(-1)) return smooth_gradient(f, g.mH(), a.mH(), x, s, right).mH();
   if (p >= 3) return gradient_of_gram_power(p, g, a, s);
   const Tensor gradient =
       p > 1 ? gradient_of_root_power(p, g, a) : gradient_of_polar_power(p, g, a);

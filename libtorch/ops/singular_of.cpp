@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kSingularOf = "keel::singular";
 
 void check_singular_of(const Tensor& matrix, const Tensor& values, const Jet& jet) {
-  check_rectangles(kSingularOf, matrix);
+  check_rectangles(kSingularOf, matrix, Numbers::real_or_complex);
   for (const Tensor& each : {jet.f, jet.slope, jet.curve})
     check_like(kSingularOf, "f", each, values);
 }
@@ -73,12 +73,12 @@ Tensors<4> singular_of_backward_kernel(const Tensor& grad_result, const Tensor& 
   const Tensor none = at::zeros_like(f);
   if (values.numel() == 0) return {at::zeros_like(matrix), none, none, none};
   const SingularKernels kernels = singular_kernels({f, slope, curve}, values, or_undefined(kept));
-  const Tensor g_v = grad_result.matmul(right.mT()), p = left.mT().matmul(g_v);
-  const Tensor core = (kernels.together * (p + p.mT()) + kernels.against * (p - p.mT())) / 2;
-  const Tensor beside = kernels.beside, of_f = p.diagonal(0, -2, -1);
+  const Tensor g_v = grad_result.matmul(right.mH()), p = left.mH().matmul(g_v);
+  const Tensor core = (kernels.together * (p + p.mH()) + kernels.against * (p - p.mH())) / 2;
+  const Tensor beside = kernels.beside, of_f = at::real(p.diagonal(0, -2, -1));
   const Tensor by_matrix = in_both_bases(
       left, right, core, has_beside_left(left) ? g_v * beside.unsqueeze(-2) : Tensor(),
-      has_beside_right(right) ? beside.unsqueeze(-1) * left.mT().matmul(grad_result) : Tensor());
+      has_beside_right(right) ? beside.unsqueeze(-1) * left.mH().matmul(grad_result) : Tensor());
   return {by_matrix,
           kept.has_value() ? at::where(is_kept(values, *kept), of_f, none) : of_f.clone(), none,
           none.clone()};
@@ -88,7 +88,7 @@ Tensors<4> singular_of_backward_kernel(const Tensor& grad_result, const Tensor& 
 Tensors<4> smooth_gradients(const Tensor& g, const Tensor& a, const Tensor& values,
                             const Tensor& vectors, const Jet& jet) {
   const auto [r, sizes, right] = procrustes(a, false);
-  const Tensor h = polar_positive(a, r, sizes, right), of_h = r.mT().matmul(g);
+  const Tensor h = polar_positive(a, r, sizes, right), of_h = r.mH().matmul(g);
   const auto& [f, slope, curve] = jet;
   const Tensor f_h = spectral_of(h, values, vectors, {}, f, slope, curve, 1);
   const Tensor by_h = spectral_of_backward(of_h, h, values, vectors, {}, f, slope, curve, 1);
@@ -123,9 +123,9 @@ Tensors<4> singular_of_backward_autograd(const Tensor& grad_result, const Tensor
   const WithoutAutocast in_its_type;
   const bool wide = has_beside_right(right);
   auto smooth =
-      wide ? smooth_gradients(grad_result.mT(), matrix.mT(), values, left, {f, slope, curve})
-           : smooth_gradients(grad_result, matrix, values, right.mT(), {f, slope, curve});
-  if (wide) std::get<0>(smooth) = std::get<0>(smooth).mT();
+      wide ? smooth_gradients(grad_result.mH(), matrix.mH(), values, left, {f, slope, curve})
+           : smooth_gradients(grad_result, matrix, values, right.mH(), {f, slope, curve});
+  if (wide) std::get<0>(smooth) = std::get<0>(smooth).mH();
   const auto same = [](const Tensor& value, const Tensor& formula) {
     return with_derivatives_of(value, formula);
   };
@@ -154,11 +154,11 @@ namespace keel {
 
 Singular singular(const torch::Tensor& matrix, const ElementwiseFunction& function,
                   const RankPolicy& rank) {
-  ops::check_rectangles("keel::singular", matrix);
+  ops::check_rectangles("keel::singular", matrix, ops::Numbers::real_or_complex);
   const auto [left, values, right, kept] = ops::decompose_rectangles(matrix, to_string(rank));
   const torch::Tensor some = std::holds_alternative<FullRank>(rank) ? torch::Tensor() : kept;
   const auto [f, slope, curve] = ops::Jet::of("keel::singular", function, values, some);
-  return {ops::singular_of(matrix.to(values.scalar_type()), left, values, right,
+  return {ops::singular_of(matrix.to(left.scalar_type()), left, values, right,
                            ops::if_defined(some), f, slope, curve)
               .to(matrix.scalar_type()),
           kept};

@@ -1,5 +1,6 @@
 #include "autograd.h"
 #include "check.h"
+#include "complex_matrices.h"
 #include "device.h"
 #include "keel/spectral.h"
 #include "matrix_tensors.h"
@@ -12,7 +13,7 @@ constexpr const char* kSpectralBackward = "keel::spectral_backward";
 
 void check_spectral_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
                              const Tensor& vectors, const Tensor& rank) {
-  check_matrices(kSpectralBackward, vectors);
+  check_matrices(kSpectralBackward, vectors, Numbers::real_or_complex);
   check_like(kSpectralBackward, "grad_result", grad_result, vectors);
   check_like(kSpectralBackward, "matrix", matrix, vectors);
   check_values(kSpectralBackward, "values", values, vectors);
@@ -21,11 +22,18 @@ void check_spectral_backward(const Tensor& grad_result, const Tensor& matrix, co
 
 Tensor spectral_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
                                 const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                StringView function, StringView /*rank_policy*/, StringView rule) {
+                                StringView function, StringView rank_policy, StringView rule) {
   check_spectral_backward(grad_result, matrix, values, vectors, rank);
   const SpectralFunction f = parsed(spectral_function, kSpectralBackward, function);
   const SpectralRule chosen = parsed(spectral_rule, kSpectralBackward, rule);
   if (vectors.is_meta()) return empty_matrices(vectors);
+  if (vectors.is_complex()) {
+    const Tensor units = units_beside(values), ones = at::ones_like(units);
+    const Tensor factors =
+        spectral_backward_kernel(ones, units, values, units, rank, function, rank_policy, rule);
+    const Tensor inside = hermitian_part(vectors.mH().matmul(grad_result).matmul(vectors));
+    return hermitian_part(vectors.matmul(factors * inside).matmul(vectors.mH()));
+  }
   const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   const Tensor dL_dresult = readable(in_compute_type(grad_result));
@@ -91,7 +99,7 @@ constexpr const char* kSecond = "keel::spectral_second_backward";
 void check_spectral_second_backward(const Tensor& grad_grad_matrix, const Tensor& grad_result,
                                     const Tensor& matrix, const Tensor& values,
                                     const Tensor& vectors) {
-  check_matrices(kSecond, vectors);
+  check_matrices(kSecond, vectors, Numbers::real_or_complex);
   check_like(kSecond, "grad_grad_matrix", grad_grad_matrix, vectors);
   check_like(kSecond, "grad_result", grad_result, vectors);
   check_like(kSecond, "matrix", matrix, vectors);
@@ -105,6 +113,13 @@ Tensors<2> spectral_second_backward_kernel(const Tensor& grad_grad_matrix,
   check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
   const SpectralFunction f = parsed(spectral_function, kSecond, function);
   if (vectors.is_meta()) return {empty_matrices(vectors), empty_matrices(vectors)};
+  if (vectors.is_complex()) {
+    const Tensor v = real_form::of_vectors(vectors), unread = v;
+    const auto [by_result, by_matrix] = spectral_second_backward_kernel(
+        real_form::of_matrix(grad_grad_matrix), real_form::of_matrix(grad_result), unread,
+        real_form::of_values(values), v, function);
+    return {real_form::back(by_result), real_form::back(by_matrix)};
+  }
   const Tensor l = in_compute_type(values).contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   const Tensor dL_dresult = readable(in_compute_type(grad_result));

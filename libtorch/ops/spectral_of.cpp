@@ -1,5 +1,5 @@
 // Functions of symmetric matrices that the caller evaluates at the eigenvalues. Everything is one form, linear in f and
-// symmetric in its directions: <G, V f V^T>, its derivative <G, Df[H]>, and <G, D^2 f[H, K]>.
+// symmetric in its directions: <G, V f V^H>, its derivative <G, Df[H]>, and <G, D^2 f[H, K]>.
 
 #include <ATen/Parallel.h>
 
@@ -26,7 +26,7 @@ struct Spectrum {
   std::int64_t terms;
 
   void check(const Jet& jet) const {
-    check_matrices(kSpectralOf, vectors);
+    check_matrices(kSpectralOf, vectors, Numbers::real_or_complex);
     check_like(kSpectralOf, "matrix", matrix, vectors);
     check_values(kSpectralOf, "values", values, vectors);
     if (kept.defined()) check_rank(kSpectralOf, kept, vectors);
@@ -42,11 +42,11 @@ struct Spectrum {
   }
 
   Tensor in_basis(const Tensor& matrices) const {
-    const Tensor inside = vectors.mT().matmul(matrices).matmul(vectors);
-    return (inside + inside.mT()) / 2;
+    const Tensor inside = vectors.mH().matmul(matrices).matmul(vectors);
+    return (inside + inside.mH()) / 2;
   }
   Tensor from_basis(const Tensor& middle) const {
-    return vectors.matmul(middle).matmul(vectors.mT());
+    return vectors.matmul(middle).matmul(vectors.mH());
   }
 
   /// f_i / (l_i - l_j) for kept i and dropped j, by the series of Exact.
@@ -148,7 +148,7 @@ void in_small_batches(const Tensor& result, const variable_list& inputs, const a
   });
 }
 
-// V f V^T.
+// V f V^H.
 
 Tensor spectral_of_kernel(const Tensor& matrix, const Tensor& values, const Tensor& vectors,
                           const Optional<Tensor>& kept, const Tensor& f, const Tensor& slope,
@@ -160,7 +160,7 @@ Tensor spectral_of_kernel(const Tensor& matrix, const Tensor& values, const Tens
   const Tensor used =
       at.kept.defined() ? at::where(is_kept(values, at.kept), f, at::zeros_like(f)) : f;
   in_small_batches(result, {vectors, used}, [](Tensor into, const variable_list& s) {
-    at::matmul_out(into, s[0] * s[1].unsqueeze(-2), s[0].mT());
+    at::matmul_out(into, s[0] * s[1].unsqueeze(-2), s[0].mH());
   });
   return result;
 }
@@ -214,7 +214,7 @@ Tensor spectral_of_backward_kernel(const Tensor& along, const Tensor& matrix, co
   if (vectors.is_meta()) return result;
   const auto fill = [terms](Tensor into, const variable_list& s) {
     const Spectrum part = spectrum_in(s, terms);
-    into.copy_(part.from_basis(part.factors(jet_in(s)).mul_(part.in_basis(s[0]))));
+    into.copy_(part.from_basis(part.in_basis(s[0]).mul_(part.factors(jet_in(s)))));
   };
   in_small_batches(result, saved(at, {f, slope, curve}, {along}), fill);
   return result;
@@ -255,7 +255,7 @@ Tensor spectral_of_backward_autograd(const Tensor& along, const Tensor& matrix,
   return result;
 }
 
-// The gradient with respect to f is the diagonal of V^T G V. It moves with the matrix as <G, V c V^T> does for a function
+// The gradient with respect to f is the diagonal of V^H G V. It moves with the matrix as <G, V c V^H> does for a function
 // with values c; c' and c'' come from the gradients of slope and curve, which are zero themselves.
 
 Tensors<3> spectral_of_weights_kernel(const Tensor& along, const Tensor& matrix,
@@ -269,7 +269,7 @@ Tensors<3> spectral_of_weights_kernel(const Tensor& along, const Tensor& matrix,
   if (vectors.is_meta())
     return {empty_values(vectors), empty_values(vectors), empty_values(vectors)};
   const WithoutAutocast in_its_type;
-  Tensor by_f = (vectors * along.matmul(vectors)).sum(-2);
+  Tensor by_f = at::real((vectors.conj() * along.matmul(vectors)).sum(-2));
   if (at.kept.defined()) by_f = at::where(is_kept(values, at.kept), by_f, at::zeros_like(by_f));
   return {by_f, at::zeros_like(by_f), at::zeros_like(by_f)};
 }
@@ -327,17 +327,17 @@ Tensors<4> spectral_of_second_kernel(const Tensor& other, const Tensor& along, c
   const auto through = [](const Tensor& x, const Tensor& a, const Tensor& b) {
     return (x * a).matmul(b) + (x * b).matmul(a);
   };
-  const Tensor once = through(first.value, h, g), rise = once - once.mT();
+  const Tensor once = through(first.value, h, g), rise = once - once.mH();
   const Tensor twice = through(first.along_first(values, jet), h, g);
-  const Tensor close = (twice + twice.mT()) / 2;
+  const Tensor close = (twice + twice.mH()) / 2;
   const Tensor size = slope.abs().unsqueeze(-1) + slope.abs().unsqueeze(-2);
   const Tensor error = at::where(first.near, std::pow(epsilon_of(values), 0.8) * size,
                                  first.noise / first.gap.abs());
   const Tensor noise = through(error, h.abs(), g.abs());
   const Tensor near =
       (first.gap == 0).logical_or((close * first.gap - rise).abs() <= noise + noise.mT());
-  const Tensor by_matrix = at.from_basis(at::where(near, close, rise / first.gap));
-  const Tensor pairs = h * g, none = at::zeros({}, pairs.options());
+  const Tensor by_matrix = at.from_basis(at::where(near, close, divided(rise, first.gap)));
+  const Tensor pairs = at::real(h * g.conj()), none = at::zeros({}, pairs.options());
   const Tensor apart = at::where(first.near, none, pairs / first.gap);
   const Tensor together = at::where(first.near, pairs, none);
   return {by_matrix, 2 * apart.sum(-1), together.sum(-1), (together * first.gap).sum(-1) / -6};
@@ -383,11 +383,11 @@ namespace keel {
 
 Spectral spectral(const torch::Tensor& matrix, const ElementwiseFunction& function,
                   const RankPolicy& rank, const Exact& rule) {
-  ops::check_matrices("keel::spectral", matrix);
+  ops::check_matrices("keel::spectral", matrix, ops::Numbers::real_or_complex);
   const auto [values, vectors, kept] = ops::decompose(matrix, to_string(rank));
   const torch::Tensor some = std::holds_alternative<FullRank>(rank) ? torch::Tensor() : kept;
   const auto [f, slope, curve] = ops::Jet::of("keel::spectral", function, values, some);
-  return {ops::spectral_of(matrix.to(values.scalar_type()), values, vectors, ops::if_defined(some),
+  return {ops::spectral_of(matrix.to(vectors.scalar_type()), values, vectors, ops::if_defined(some),
                            f, slope, curve, rule.terms)
               .to(matrix.scalar_type()),
           kept};

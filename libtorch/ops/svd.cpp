@@ -4,6 +4,7 @@
 
 #include "autograd.h"
 #include "check.h"
+#include "complex_matrices.h"
 #include "device.h"
 #include "gradient_rule_formula.h"
 #include "keel/gradient_rule.h"
@@ -31,6 +32,11 @@ Tensor once_where_masked(const GradientRule& rule, const Tensor& derivative, con
       "keel::singular and its names, polar, procrustes and nuclear_norm have theirs there");
 }
 
+/// (..., k, k) identities in the type of `vectors`.
+Tensor unit_like(const Tensor& vectors, const Tensor& values) {
+  return at::diag_embed(at::ones_like(values, vectors.scalar_type()));
+}
+
 /// The gradient of A = left diag(values) right under the rule (docs/rectangular.md), in differentiable operations. At
 /// least one of the incoming gradients is defined; undefined ones count as zero.
 Tensor svd_backward_formula(const GradientRule& rule, const Tensor& dL_dleft,
@@ -40,14 +46,14 @@ Tensor svd_backward_formula(const GradientRule& rule, const Tensor& dL_dleft,
   if (values.sym_numel() == 0) return at::zeros_like(left.matmul(right));
   if (!dL_dleft.defined() && !dL_dright.defined())
     return left.matmul(dL_dvalues.unsqueeze(-1) * right);
-  const Tensor of_left = dL_dleft.defined() ? left.mT().matmul(dL_dleft) : Tensor();
-  const Tensor of_right = dL_dright.defined() ? right.matmul(dL_dright.mT()) : Tensor();
+  const Tensor of_left = dL_dleft.defined() ? left.mH().matmul(dL_dleft) : Tensor();
+  const Tensor of_right = dL_dright.defined() ? right.matmul(dL_dright.mH()) : Tensor();
   const Tensor apart = plus(of_left, of_right.defined() ? -of_right : Tensor());
-  const Tensor unit = at::diag_embed(at::ones_like(values));
+  const Tensor unit = unit_like(left, values);
   // Below autograd, eigh_backward calls the core. Above it, it evaluates the rule's differentiable formula.
   const Tensor core = eigh_backward(if_defined(dL_dvalues), plus(of_left, of_right), values, unit,
                                     to_string(rule)) +
-                      quotient(rule, (apart - apart.mT()) / 2, pair_sums(values), values);
+                      quotient(rule, (apart - apart.mH()) / 2, pair_sums(values), values);
   const Tensor by_rows = values.unsqueeze(-1), by_columns = values.unsqueeze(-2);
   return in_both_bases(left, right, core,
                        dL_dleft.defined() ? quotient(rule, dL_dleft, by_columns, values) : Tensor(),
@@ -60,12 +66,12 @@ variable_list svd_tangents(const GradientRule& rule, const Tensor& along, const 
   const WithoutAutocast in_its_type;
   if (values.sym_numel() == 0)
     return {at::zeros_like(left), at::zeros_like(values), at::zeros_like(right)};
-  const Tensor along_v = along.matmul(right.mT()), u_along = left.mT().matmul(along);
-  const Tensor p = left.mT().matmul(along_v), unit = at::diag_embed(at::ones_like(values));
+  const Tensor along_v = along.matmul(right.mH()), u_along = left.mH().matmul(along);
+  const Tensor p = left.mH().matmul(along_v), unit = unit_like(left, values);
   const auto [by_values, together] = gradient_rule_tangents(rule, values, unit, p);
-  const Tensor against = quotient(rule, (p - p.mT()) / 2, pair_sums(values), values);
+  const Tensor against = quotient(rule, (p - p.mH()) / 2, pair_sums(values), values);
   Tensor by_left = left.matmul(together + against);
-  Tensor by_right = (together - against).mT().matmul(right);
+  Tensor by_right = (together - against).mH().matmul(right);
   if (has_beside_left(left))
     by_left = by_left + quotient(rule, along_v - left.matmul(p), values.unsqueeze(-2), values);
   if (has_beside_right(right))
@@ -77,9 +83,10 @@ variable_list svd_tangents(const GradientRule& rule, const Tensor& along, const 
 }
 
 Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
-  check_rectangles(kSvd, matrix);
+  check_rectangles(kSvd, matrix, Numbers::real_or_complex);
   parsed(gradient_rule, kSvd, rule);  // report a bad rule now, not in backward
   if (matrix.is_meta()) return empty_svd(matrix);
+  if (matrix.is_complex()) return complex_svd(matrix);
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const auto [left, values, right] = empty_svd(input);
@@ -92,7 +99,7 @@ Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
 }
 
 Tensors<3> svd_autograd(const Tensor& matrix, StringView rule) {
-  check_rectangles(kSvd, matrix);
+  check_rectangles(kSvd, matrix, Numbers::real_or_complex);
   if (!needs_graph({matrix})) return svd.below_autograd(matrix, rule);
   const Tensor a = in_compute_type(matrix);
   const auto [left, values, right] = svd.below_autograd(a, rule);
@@ -110,11 +117,11 @@ Tensors<3> svd_autograd(const Tensor& matrix, StringView rule) {
                 return svd_tangents(gradient_rule(text(rule)), tangent_of(a), u, s, vh);
               }});
   const auto type = matrix.scalar_type();
-  return {left.to(type), values.to(type), right.to(type)};
+  return {left.to(type), values.to(type_of_values(matrix)), right.to(type)};
 }
 
 Tensor svdvals(const Tensor& matrix) {
-  check_rectangles("keel::svdvals", matrix);
+  check_rectangles("keel::svdvals", matrix, Numbers::real_or_complex);
   return std::get<1>(svd(matrix, "masked"));
 }
 
@@ -124,8 +131,8 @@ GradientRule checked_svd_rule(const Optional<Tensor>& grad_left,
                               const Optional<Tensor>& grad_values,
                               const Optional<Tensor>& grad_right, const Tensor& left,
                               const Tensor& values, const Tensor& right, StringView rule) {
-  check_rectangles(kSvdBackward, left);
-  check_rectangles(kSvdBackward, right);
+  check_rectangles(kSvdBackward, left, Numbers::real_or_complex);
+  check_rectangles(kSvdBackward, right, Numbers::real_or_complex);
   check_like(kSvdBackward, "grad_left", or_undefined(grad_left), left);
   check_like(kSvdBackward, "grad_values", or_undefined(grad_values), values);
   check_like(kSvdBackward, "grad_right", or_undefined(grad_right), right);
@@ -180,7 +187,7 @@ KEEL_OPERATOR("svd_backward", &svd_backward_kernel, &svd_backward_autograd)
 namespace keel {
 
 Svd svd(const torch::Tensor& matrix, const GradientRule& rule) {
-  ops::check_rectangles("keel::svd", matrix);
+  ops::check_rectangles("keel::svd", matrix, ops::Numbers::real_or_complex);
   auto [left, values, right] = ops::svd(matrix, to_string(rule));
   return {std::move(left), std::move(values), std::move(right)};
 }

@@ -83,7 +83,7 @@ def _singular(function: Callable[..., Tuple[str, str]]) -> Callable[..., Seen]:
 
 def _of_pinv(matrix: Tensor, rtol: Optional[float] = None) -> Seen:
     seen = _of_singular(matrix, "inv" if rtol is None else f"inv(rtol={float(rtol)!r})")
-    return seen._replace(result=seen.result[0].mT)
+    return seen._replace(result=seen.result[0].mH)
 
 
 def _beside(operator: Any, ambiguous: bool = False) -> Callable[..., Seen]:
@@ -92,8 +92,8 @@ def _beside(operator: Any, ambiguous: bool = False) -> Callable[..., Seen]:
     def see(matrix: Tensor) -> Seen:
         result, values = operator(matrix), torch.ops.keel.svdvals(matrix.detach())
         margin = values[..., -1] if ambiguous and values.shape[-1] > 0 else None
-        if margin is not None and matrix.shape[-1] == matrix.shape[-2]:
-            # For a square matrix one value may be zero without ambiguity.
+        if margin is not None and matrix.shape[-1] == matrix.shape[-2] and not matrix.is_complex():
+            # For a real square matrix one value may be zero without ambiguity.
             margin = values[..., -2] + margin if values.shape[-1] > 1 else None
         return Seen(result, values, None, "exact", margin)
 

@@ -67,9 +67,36 @@ class _Record:
         if seen.kept is not None:
             self.take("kept", seen.kept.amin().double(), torch.minimum)
 
+    def phases(self, result: Any) -> None:
+        """Watches the backward pass of eigh or svd of complex matrices. It has no Python; its node takes a hook."""
+        node = result[0].grad_fn
+        if node is None or result[0].numel() == 0:
+            return
+        svd = len(result) == 3
+        vectors = (result[0].detach(), result[2].detach().mH) if svd else (result[1].detach(),)
+
+        def hook(_: Any, grads: Any) -> None:
+            found = (grads[0], None if grads[2] is None else grads[2].mH) if svd else (grads[1],)
+            if any(grad is not None for grad in found):
+                with torch.no_grad():
+                    self.take("phase", _share_of_phases(vectors, found).double(), torch.maximum)
+
+        node.register_hook(hook)
+
     def gradient(self, grad: Tensor) -> None:
         if grad.numel() != 0:
             self.take("gradient", grad.detach().abs().amax().double(), torch.maximum)
+
+
+def _share_of_phases(vectors: Tuple[Tensor, ...], grads: Tuple[Optional[Tensor], ...]) -> Tensor:
+    """How much of the gradient of complex vectors, columns that share phases, only turns the phases."""
+    turning: Any = 0
+    size: Any = 0
+    for v, g in zip(vectors, grads):
+        if g is not None:
+            turning = turning + (v.conj() * g).sum(-2).imag
+            size = size + g.abs().square().sum(-2)
+    return (turning.abs().amax(-1) / size.amax(-1).sqrt().clamp_min(torch.finfo(size.dtype).tiny)).amax()
 
 
 @dataclass(frozen=True)
@@ -88,12 +115,14 @@ class Finding:
     condition: Optional[float]
     kept: Optional[int]  #: smallest number of values that the rank policy kept; None without a policy
     gradient: Optional[float]  #: largest magnitude in the input's gradient; None if there was no backward pass
+    #: largest share of the vectors' gradient that only turns the phases of complex vectors, which keel leaves out
+    phase: Optional[float]
     advice: str  #: what to change, in words
 
 
 def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     gap, condition, gradient = (numbers.get(what) for what in ("gap", "condition", "gradient"))
-    epsilon = torch.finfo(torch.float32 if record.dtype != torch.double else torch.double).eps
+    epsilon = torch.finfo(torch.double if record.dtype in (torch.double, torch.complex128) else torch.float32).eps
     said: List[str] = []
     broken = condition is not None and math.isnan(condition)
     if broken:
@@ -138,6 +167,13 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
         said.append(
             f"{values} {apart}. Look for a zero value under a root, logarithm or inverse, and for a NaN that "
             "comes from a later operation."
+        )
+    phase = numbers.get("phase")
+    if phase is not None and phase > math.sqrt(epsilon):
+        said.append(
+            f"The loss depends on the phases of {vectors}, which are arbitrary: {phase:.0e} of their gradient "
+            "only turns phases, and is left out. Use what has no phase: projectors v v^H, magnitudes, or functions of "
+            "the whole matrix."
         )
     kept = numbers.get("kept")
     if kept is not None and kept < record.size and not broken:
@@ -224,6 +260,8 @@ class Watch(TorchFunctionMode):
             record.call(seen)
         if hooked:
             matrix.register_hook(record.gradient)
+            if matrix.is_complex() and operation in ("eigh", "svd"):
+                record.phases(seen.result)
         return seen.result
 
     # Reports.
@@ -244,6 +282,7 @@ class Watch(TorchFunctionMode):
                     condition=numbers.get("condition"),
                     kept=int(numbers["kept"]) if "kept" in numbers else None,
                     gradient=numbers.get("gradient"),
+                    phase=numbers.get("phase"),
                     advice=_advice(record, operation, numbers),
                 )
             )

@@ -50,6 +50,8 @@ def derivatives(operation: str, f: Callable[[Tensor], Tensor], points: Tensor) -
                 f"{operation}: expected a function of your own to map each eigenvalue to one number, "
                 f"{tuple(x.shape)} to {tuple(x.shape)}, got {found}"
             )
+        if y.is_complex():
+            raise ValueError(f"{operation}: expected a function of your own to have real values, got {y.dtype}")
         y = y.to(x.dtype)
         return y.sum(), y
 

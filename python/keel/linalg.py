@@ -1,7 +1,8 @@
 """Eigendecomposition and functions of symmetric matrices.
 
-Matrices are real, (..., n, n). Only the lower triangle is read, and gradients are symmetric. float16 and
-bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of its batch.
+Matrices are (..., n, n). Only the lower triangle is read, and gradients are symmetric. Complex matrices are Hermitian:
+read A^H for A^T, and "real and positive" for the sign of a vector. float16 and bfloat16 are computed in float32. A
+matrix with NaN or infinity gives NaN and does not affect the others of its batch.
 :func:`eigh`, :func:`eigvalsh` and the functions from :func:`sqrtm` to :func:`powm` also take a list of tensors of
 different sizes, and return a list. Tensors of one shape, type and device go into one call.
 
@@ -139,7 +140,7 @@ class Eigh(_Pair):
             )
         check_function("Eigh.apply", self._matrix, function)
         matrix = self._matrix.to(computed_in(self._matrix.dtype))
-        values, vectors = (part.detach().to(matrix.dtype) for part in self)
+        values, vectors = (part.detach().to(computed_in(part.dtype)) for part in self)
         f = derivatives("Eigh.apply", function, values)
         return torch.ops.keel.spectral_of(matrix, values, vectors, None, *f).to(self._matrix.dtype)
 
@@ -154,7 +155,7 @@ def _triangle(operation: str, matrix: Tensor, UPLO: str) -> Tensor:
     """The matrix whose lower triangle is the one to read."""
     if UPLO not in _TRIANGLES:
         raise ValueError(f'{operation}: expected UPLO to be "L" or "U", got {UPLO!r}')
-    return matrix if UPLO in "Ll" else matrix.mT
+    return matrix if UPLO in "Ll" else matrix.mH
 
 
 def _rule(operation: str, rule: SpectralRule) -> str:
@@ -207,14 +208,14 @@ def eigh(
     For a function of the matrix call :meth:`Eigh.apply` of the result, not V f(l) V^T.
 
     Args:
-        matrix: real symmetric matrices (..., n, n), or a list of them.
+        matrix: symmetric or complex Hermitian matrices (..., n, n), or a list of them.
         rule: the gradient rule, an object or its string. docs/choosing_a_rule.md helps to choose one.
         UPLO: the triangle that is read, "L" or "U".
         descending: put the largest eigenvalue first. By default eigenvalues are ascending.
 
     Returns:
         An :class:`Eigh` of eigenvalues and eigenvectors, or a list of these. In each eigenvector the entry of
-        largest magnitude is positive.
+        largest magnitude is positive. The gradient leaves out what only turns the phases of complex vectors.
 
     The default rule gives :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
     than 10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is exact for losses
@@ -260,7 +261,7 @@ def eigvalsh(matrix: Matrices, UPLO: str = "L") -> Matrices:
     """The eigenvalues of symmetric matrices, ascending. A drop-in replacement for :func:`torch.linalg.eigvalsh`.
 
     Args:
-        matrix: real symmetric matrices (..., n, n).
+        matrix: symmetric or complex Hermitian matrices (..., n, n).
         UPLO: the triangle that is read, "L" or "U".
 
     The gradient is V diag(dL/dl) V^T, which is finite at equal eigenvalues too. Second derivatives are those of
@@ -369,7 +370,7 @@ def _of_own_function(
     values, vectors, kept = call(torch.ops.keel.decompose, matrix, policy)
     some = None if policy == "full" else kept
     f_values = derivatives("keel.spectral", f, kept_points(values, some))
-    computed = matrix.to(values.dtype)
+    computed = matrix.to(vectors.dtype)
     result = torch.ops.keel.spectral_of(computed, values, vectors, some, *f_values, exact.terms).to(matrix.dtype)
     return (result, kept) if return_kept else result
 

@@ -1,7 +1,7 @@
 """Singular values of matrices of any shape, and functions of them.
 
-Matrices are real, (..., m, n). float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN
-and does not affect the others of its batch.
+Matrices are (..., m, n), real or complex; for complex ones read A^H for A^T. float16 and bfloat16 are computed in
+float32. A matrix with NaN or infinity gives NaN and does not affect the others of its batch.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ def svd(matrix: Tensor, rule: GradientRule = Masked(), *, full_matrices: bool = 
     :func:`torch.linalg.svd` with ``full_matrices=False``.
 
     Args:
-        matrix: real matrices (..., m, n).
+        matrix: real or complex matrices (..., m, n).
         rule: the gradient rule, an object or its string. It bounds 1 / (s_i - s_j), and in the same way 1 / (s_i + s_j)
             and 1 / s_i.
         full_matrices: as in :func:`torch.linalg.svd`, so that a call of it needs no change. Only False is possible.
 
     Returns:
-        An :class:`Svd` of U, S and Vh. In each column of U the entry of largest magnitude is positive.
+        An :class:`Svd` of U, S and Vh. In each column of U the entry of largest magnitude is positive. The gradient
+        leaves out what only turns the phases of complex vectors.
 
     The default rule gives torch's gradient where no two values, and no value and zero, are closer than 10 sqrt(k)
     machine epsilons times the largest. At repeated values it is exact for losses that depend on their singular vectors
@@ -164,7 +165,7 @@ def singular(
         left, values, right, kept = call(torch.ops.keel.decompose_rectangles, matrix, policy)
         some = None if policy == "full" else kept
         f = derivatives("keel.singular", function, kept_points(values, some))
-        computed = matrix.to(values.dtype)
+        computed = matrix.to(left.dtype)
         result = torch.ops.keel.singular_of(computed, left, values, right, some, *f).to(matrix.dtype)
         return (result, kept) if return_kept else result
     text = function_text("keel.singular", function, exponent)

@@ -1,6 +1,7 @@
 """Nearest orthogonal matrices and rotations, and registration of points.
 
-Matrices are real, (..., m, n). Gradients are exact, even at repeated singular values, and differentiable to any
+Matrices are (..., m, n); :func:`polar` and :func:`procrustes` also take complex ones, for which orthogonal means
+unitary and A^T means A^H. Gradients are exact, even at repeated singular values, and differentiable to any
 order. Where the answer itself is ambiguous they are finite: the undetermined directions get 0.
 float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of
 its batch.
@@ -48,8 +49,8 @@ def polar(matrix: Tensor) -> Polar:
 def procrustes(matrix: Tensor) -> Tensor:
     """The nearest matrix with orthonormal columns (rows for m < n) in the Frobenius norm: U V^T of A = U S V^T.
 
-    There is no derivative where two singular values are zero (for m != n: where one is). Pairs whose sum is at most
-    10 sqrt(k) machine epsilons times the largest value get 0.
+    There is no derivative where two singular values are zero (for m != n or complex matrices: where one is). Pairs
+    whose sum is at most 10 sqrt(k) machine epsilons times the largest value get 0.
 
     >>> A = torch.eye(3, requires_grad=True)
     >>> keel.procrustes(A)[0, 1].backward()  # torch.linalg.svd would give NaN here

@@ -437,7 +437,7 @@ def _(row):
 @column("pickle", "functions by their names; models whole")
 def _(row):
     if row.layer is None:
-        function = getattr(keel, row.name)
+        function = getattr(keel, row.name.replace("complex_", ""))
         assert pickle.loads(pickle.dumps(function)) is function
         rule = keel.PowerIteration(7)
         assert pickle.loads(pickle.dumps(rule)) == rule

@@ -62,6 +62,30 @@ def keels_eigh(m):
     return torch.cat([values.unsqueeze(-1), vectors * vectors], -1)
 
 
+def phased(m):
+    """A complex matrix of the same eigenvalues, or singular values."""
+    ones = torch.ones_like(m)
+    angles = ones.cumsum(-2) - ones.cumsum(-1)
+    return torch.complex(m * angles.cos(), m * angles.sin())
+
+
+def parts_of(z):
+    return torch.cat([z.real, z.imag], -1)
+
+
+def magnitudes(values, vectors):
+    return torch.cat([values.unsqueeze(-1), vectors.abs().square()], -1)
+
+
+def complex_root(m):
+    values, vectors = torch.linalg.eigh(phased(m))
+    return parts_of(vectors * values.rsqrt().unsqueeze(-2) @ vectors.conj().transpose(-2, -1))
+
+
+def complex_singular(u, s, v):
+    return torch.cat([u.abs().square().flatten(-2), s, v.abs().square().flatten(-2)], -1)
+
+
 def leading_two(values):
     return torch.cat([torch.zeros_like(values[..., :2]), torch.ones_like(values[..., :2])], -1)
 
@@ -166,6 +190,12 @@ ROWS = [
     rectangle_row("procrustes", keel.procrustes, lambda u, s, v: u @ v),
     rectangle_row("special_procrustes", keel.special_procrustes, rotation_of, (4, 4)),
     Row("kabsch", lambda q: keel.kabsch((3 * q).sin(), q)[0], kabschs_rotation, rectangles(7, 4)),
+    Row("complex_eigh", lambda m: magnitudes(*keel.eigh(phased(symmetric(m)))),
+        lambda m: magnitudes(*torch.linalg.eigh(phased(symmetric(m)))), matrices(), symmetric=True),
+    Row("complex_inv_sqrtm", lambda m: parts_of(keel.inv_sqrtm(phased(symmetric(m)))),
+        lambda m: complex_root(symmetric(m)), matrices(), symmetric=True),
+    Row("complex_svd", lambda m: complex_singular(*keel.svd(phased(m))),
+        lambda m: complex_singular(*torch.linalg.svd(phased(m), full_matrices=False)), rectangles(5, 4)),
     layer_row(keel.nn.ZcaWhitening, 4, twice=True, rank=keel.FullRank()),
     layer_row(keel.nn.PcaDenoising, 2, rank=keel.LeadingCount(2), rule=keel.Exact(terms=2000)),
     layer_row(keel.nn.PcaWhitening, 4),
@@ -219,6 +249,27 @@ def scripted_eigvalsh(m: torch.Tensor):
 def scripted_svd(m: torch.Tensor):
     u, s, v = keel.svd(m)
     return torch.cat([(u * u).flatten(-2), s, (v * v).flatten(-2)], -1)
+
+
+def scripted_phased(m: torch.Tensor):
+    ones = torch.ones_like(m)
+    angles = ones.cumsum(-2) - ones.cumsum(-1)
+    return torch.complex(m * angles.cos(), m * angles.sin())
+
+
+def scripted_complex_eigh(m: torch.Tensor):
+    values, vectors = keel.eigh(scripted_phased(m))
+    return torch.cat([values.unsqueeze(-1), vectors.abs().square()], -1)
+
+
+def scripted_complex_inv_sqrtm(m: torch.Tensor):
+    root = keel.inv_sqrtm(scripted_phased(m))
+    return torch.cat([torch.real(root), torch.imag(root)], -1)
+
+
+def scripted_complex_svd(m: torch.Tensor):
+    u, s, v = keel.svd(scripted_phased(m))
+    return torch.cat([u.abs().square().flatten(-2), s, v.abs().square().flatten(-2)], -1)
 
 
 def scripted_svdvals(m: torch.Tensor):

@@ -21,8 +21,9 @@ struct EighOptions {
 ///
 ///     auto [eigenvalues, eigenvectors] = keel::eigh(M, keel::PowerIteration{.terms = 19});
 ///
-/// - Matrices are (..., n, n). The gradient is the symmetric dL/dM, as torch::linalg_eigh gives it.
-/// - In each eigenvector the entry of largest magnitude is positive.
+/// - Matrices are (..., n, n), symmetric or complex Hermitian. The gradient is the symmetric dL/dM, as torch::linalg_eigh gives it.
+/// - In each eigenvector the entry of largest magnitude is positive, or for complex matrices real and positive. The
+///   gradient leaves out what only turns the phases of complex vectors.
 /// - The default rule gives torch::linalg_eigh's gradient where no two eigenvalues are closer than
 ///   10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is exact for losses that
 ///   depend on an eigenspace only as a whole: its projector, symmetric functions of its eigenvalues. It is

@@ -15,7 +15,8 @@ struct Svd {
 /// Singular value decomposition A = U diag(S) Vh of (..., m, n) matrices, with the gradient of `rule` (default: Masked). A
 /// drop-in replacement for torch::linalg_svd(A, /*full_matrices=*/false).
 ///
-/// - In each column of U the entry of largest magnitude is positive.
+/// - In each column of U the entry of largest magnitude is positive, or for complex matrices real and positive. The
+///   gradient leaves out what only turns the phases of complex vectors.
 /// - The rule bounds 1 / (s_i - s_j), and 1 / (s_i + s_j) and 1 / s_i in the same way. The default gives torch's gradient
 ///   where no two values, and no value and zero, are closer than 10 sqrt(k) machine epsilons times the largest. At repeated
 ///   values it is exact for losses that depend on their singular vectors only as a whole. keel::singular, polar and
