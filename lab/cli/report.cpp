@@ -73,7 +73,8 @@ int report(const std::vector<std::string>& arguments) {
     require(csv != out, "expected a page as --out, not a .csv, got {}", out);
   });
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
-  lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
+  lab::write_file_atomically(out,
+                             lab::report::page(groups, {title, made_by, fs::path(csv).filename()}));
   lab::write_file_atomically(csv, lab::report::values(groups));
   put(stdout, "{}\nwrote {} and {}\n", lab::report::results_table(groups).aligned(), out, csv);
   return kDone;

@@ -211,10 +211,13 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
 }
 
 std::string shown_setting(const Group& group, const std::string& name) {
-  static const std::set<std::string> of_whitening{"components", "energy", "group_size", "parameter",
-                                                  "rank",       "rule",   "terms"};
+  static const std::map<std::string, std::set<std::string>> of_norms{
+      {"components", {"pca"}},       {"energy", {"pca"}}, {"group_size", {"pca", "zca"}},
+      {"parameter", {"pca", "zca"}}, {"rank", {"zca"}},   {"rule", {"pca", "zca"}}};
   const Run& run = group.runs.front();
-  return run.setting("norm") == "batch" && of_whitening.contains(name) ? "" : run.setting(name);
+  const auto of = of_norms.find(name);
+  const bool counts = of == of_norms.end() || of->second.contains(run.setting("norm"));
+  return counts ? run.setting(name) : "";
 }
 
 Trace trace(const Group& group, double StepRecord::*value, Average average, std::size_t points) {

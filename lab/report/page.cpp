@@ -172,6 +172,12 @@ std::string lines(const std::string& run, const std::vector<Record>& records) {
   return out;
 }
 
+std::string numbers(const PageOptions& options) {
+  if (options.numbers.empty()) return {};
+  return fmt::format("<p>Every number of the curves: <a href='./{0}'>{0}</a></p>\n",
+                     escaped(options.numbers));
+}
+
 std::string settings(const std::vector<Group>& groups) {
   const auto text = [](const std::string& value) { return value.empty() ? "-" : value; };
   const auto hidden = [](const std::string& title, const Table& table) {
@@ -252,9 +258,9 @@ std::string page(const std::vector<Group>& groups, const PageOptions& options) {
              "p>\n",
              kPageMark, escaped(options.title), kPalette, kPageStyle, escaped(options.title),
              introduction(groups)) +
-         "<h2>Results</h2>\n" + results_table(groups).html() + curves(groups, labels) +
-         failures(groups) + spectra(groups, labels) + settings(groups) + "<footer>" +
-         escaped(options.made_by) + "</footer>\n</main></body></html>\n";
+         "<h2>Results</h2>\n" + results_table(groups).html() + numbers(options) +
+         curves(groups, labels) + failures(groups) + spectra(groups, labels) + settings(groups) +
+         "<footer>" + escaped(options.made_by) + "</footer>\n</main></body></html>\n";
 }
 
 }  // namespace keel::lab::report

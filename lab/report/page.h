@@ -13,7 +13,8 @@ inline constexpr const char* kPageMark = "<meta name='generator' content='keel r
 
 struct PageOptions {
   std::string title = "Training report";
-  std::string made_by;  ///< a line at the bottom: program, version, time
+  std::string made_by = "";  ///< a line at the bottom: program, version, time
+  std::string numbers = "";  ///< the name of the file beside it that has `values`
 };
 
 /// A row for each group. There is a column `recalibrated` if a run has such an error.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from . import _library
+from ._replicated import is_distributed, replicated
 
 #: Matrices of fewer numbers are done in a tenth of a second.
 LONG = 512 * 512
@@ -60,6 +61,8 @@ def check_tensor(operation: Any, value: Any) -> None:
 def call(operator: Callable[..., Any], matrix: Tensor, *rest: Any, seconds: float = 0.1) -> Any:
     """``operator(matrix, *rest)``, looking for signals every so many seconds if it may take long."""
     check_tensor(operator, matrix)
+    if is_distributed(matrix):
+        return replicated(operator, matrix, *rest)
     if not _is_long(matrix) or _library.signals is None:
         return operator(matrix, *rest)
     wanted = _Signals(

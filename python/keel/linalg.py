@@ -142,7 +142,7 @@ class Eigh(_Pair):
         matrix = self._matrix.to(computed_in(self._matrix.dtype))
         values, vectors = (part.detach().to(computed_in(part.dtype)) for part in self)
         f = derivatives("Eigh.apply", function, values)
-        return torch.ops.keel.spectral_of(matrix, values, vectors, None, *f).to(self._matrix.dtype)
+        return call(torch.ops.keel.spectral_of, matrix, values, vectors, None, *f).to(self._matrix.dtype)
 
 
 #: A tensor, or a list of tensors of different sizes.
@@ -371,7 +371,7 @@ def _of_own_function(
     some = None if policy == "full" else kept
     f_values = derivatives("keel.spectral", f, kept_points(values, some))
     computed = matrix.to(vectors.dtype)
-    result = torch.ops.keel.spectral_of(computed, values, vectors, some, *f_values, exact.terms).to(matrix.dtype)
+    result = call(torch.ops.keel.spectral_of, computed, values, vectors, some, *f_values, exact.terms).to(matrix.dtype)
     return (result, kept) if return_kept else result
 
 

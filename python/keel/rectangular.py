@@ -166,7 +166,7 @@ def singular(
         some = None if policy == "full" else kept
         f = derivatives("keel.singular", function, kept_points(values, some))
         computed = matrix.to(left.dtype)
-        result = torch.ops.keel.singular_of(computed, left, values, right, some, *f).to(matrix.dtype)
+        result = call(torch.ops.keel.singular_of, computed, left, values, right, some, *f).to(matrix.dtype)
         return (result, kept) if return_kept else result
     text = function_text("keel.singular", function, exponent)
     found = call(torch.ops.keel.singular, matrix, text, policy)

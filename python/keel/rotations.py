@@ -139,5 +139,5 @@ def kabsch(
     flag("keel.kabsch", "scale", scale)
     for points in (P, Q) if weights is None else (P, Q, weights):
         check_tensor("keel.kabsch", points)
-    found = torch.ops.keel.kabsch(P, Q, weights, scale)
+    found = call(torch.ops.keel.kabsch, P, Q, weights, scale)
     return (found[0], found[1], found[2]) if scale else (found[0], found[1])

@@ -70,8 +70,12 @@ def loss_of(function):
 
 
 def gradient(function, x):
+    return gradient_along(loss_of(function), x, 1)
+
+
+def gradient_along(function, x, along):
     x = x.detach().clone().requires_grad_()
-    return torch.autograd.grad(loss_of(function)(x), x)[0]
+    return torch.autograd.grad((function(x) * along).sum(), x)[0]
 
 
 def second(function, x):
@@ -407,22 +411,27 @@ def _(row):
         close(model.linear.weight.grad.full_tensor(), expected)
 
 
-@column("DTensor", refuses=lambda row: True, message=r"(keel|aten)\.\w+.*(sharding strategy|DTensor)")
+@column("DTensor", refuses=lambda row: row.layer is not None, message=r"keel\.\w+.*sharding strategy")
 def _(row):
     try:
-        from torch.distributed.tensor import Replicate, distribute_tensor
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+        from torch.distributed.tensor.experimental import implicit_replication
     except ImportError:
         raise Missing("torch.distributed.tensor")
     with one_process():
         from torch.distributed.device_mesh import init_device_mesh
 
         mesh = init_device_mesh(DEVICE, (1,))
-        operator = torch.ops.keel.whiten_forward if row.layer is not None else None
-        x = distribute_tensor(row.example, mesh, [Replicate()])
-        if operator is None:
-            row.function(x)
-        else:
-            operator(x, None, None, 1, "zca")
+        for placement in Replicate(), Shard(0):
+            x = distribute_tensor(row.example, mesh, [placement]).requires_grad_()
+            if row.layer is not None:
+                torch.ops.keel.whiten_forward(x, None, None, 1, "zca")
+            with implicit_replication():  # of a constant in the function
+                y = row.function(x)
+            along = distribute_tensor(weights(y.to_local()), mesh, [Replicate()])
+            (grad,) = torch.autograd.grad((y * along).sum(), x)
+            close(y.full_tensor(), row.truth(row.example))
+            close(grad.full_tensor(), gradient_along(row.truth, row.example, along.to_local()))
 
 
 @column("deepcopy")

@@ -115,6 +115,7 @@ TEST(Groups, RunsThatDifferInTheirSeedAloneAreOne) {
   EXPECT_EQ(shown_setting(groups[0], "rule"), "");  // BatchNorm has none
   EXPECT_EQ(shown_setting(groups[1], "rule"), "power_iteration");
   EXPECT_EQ(shown_setting(groups[0], "norm"), "batch");
+  EXPECT_EQ(shown_setting(groups[1], "energy"), "");  // of PCA alone
 }
 
 TEST(Groups, LabelsSayWhatElseDiffers) {

@@ -62,6 +62,12 @@ TEST(Page, ItsValuesAreALineEach) {
   EXPECT_NE(values(groups).find("\n\"'=1+1\","), csv.npos);
 }
 
+TEST(Page, LeadsToItsValues) {
+  const TemporaryFolder folder;
+  const auto html = page(grouped(example_runs(folder)), {.numbers = "a&b.csv"});
+  EXPECT_NE(html.find("<a href='./a&amp;b.csv'>a&amp;b.csv</a>"), html.npos);
+}
+
 TEST(Page, LoadsNothing) {
   const TemporaryFolder folder;
   const auto html = example_page(folder);
