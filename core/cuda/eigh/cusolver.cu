@@ -136,18 +136,25 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
   // The rows of a lower triangle are the columns of an upper one.
   const auto job = has_vectors ? CUSOLVER_EIG_MODE_VECTOR : CUSOLVER_EIG_MODE_NOVECTOR;
   constexpr auto triangle = CUBLAS_FILL_MODE_UPPER;
+  constexpr cudaDataType type = kCusolverType<T>;
   std::size_t device_bytes = 0, host_bytes = 0;
-  check(kName,
-        cusolverDnXsyevBatched_bufferSize(solver.handle, solver.parameters, job, triangle, n,
-                                          kCusolverType<T>, rows, n, kCusolverType<T>, ascending,
-                                          kCusolverType<T>, &device_bytes, &host_bytes, padded));
+  const bool alone = padded == 1;
+  check(kName, alone ? cusolverDnXsyevd_bufferSize(solver.handle, solver.parameters, job, triangle,
+                                                   n, type, rows, n, type, ascending, type,
+                                                   &device_bytes, &host_bytes)
+                     : cusolverDnXsyevBatched_bufferSize(
+                           solver.handle, solver.parameters, job, triangle, n, type, rows, n, type,
+                           ascending, type, &device_bytes, &host_bytes, padded));
   {
     Scratch<unsigned char> workspace(kName, stream, std::int64_t(device_bytes));
-    std::vector<unsigned char> host_workspace(host_bytes);
-    check(kName, cusolverDnXsyevBatched(solver.handle, solver.parameters, job, triangle, n,
-                                        kCusolverType<T>, rows, n, kCusolverType<T>, ascending,
-                                        kCusolverType<T>, workspace, device_bytes,
-                                        host_workspace.data(), host_bytes, information, padded));
+    std::vector<unsigned char> host(host_bytes);
+    check(kName,
+          alone ? cusolverDnXsyevd(solver.handle, solver.parameters, job, triangle, n, type, rows,
+                                   n, type, ascending, type, workspace, device_bytes, host.data(),
+                                   host_bytes, information)
+                : cusolverDnXsyevBatched(solver.handle, solver.parameters, job, triangle, n, type,
+                                         rows, n, type, ascending, type, workspace, device_bytes,
+                                         host.data(), host_bytes, information, padded));
   }
   if (has_vectors) restore_orthogonality<T>(kName, contiguous<T>(rows, batch, n), stream);
 
