@@ -118,10 +118,10 @@ struct BlockTeam : Lanes<LANES> {
   __device__ static bool any_in_step(bool flag) { return Lanes<LANES>::any_in_warp(flag); }
   /// The number of threads with the flag. A barrier, as any() and total().
   __device__ static int count(bool flag) { return __syncthreads_count(flag); }
-  /// Replaces each number by its sum over all threads.
+  /// Replaces each number by its sum over all threads, at most 512.
   template <typename T, int COUNT>
   __device__ static void total(T (&x)[COUNT]) {
-    __shared__ T of_warp[32][COUNT];
+    __shared__ T of_warp[16][COUNT];
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2)
 #pragma unroll

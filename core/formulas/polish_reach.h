@@ -11,9 +11,9 @@
 // matrices that this does not.
 //
 // A^T A does not determine the directions of columns of X that are much shorter than the longest, so
-// their angles may be large. On the CPU they are first made orthogonal to the longer ones, and then
-// rotated by the eigenvectors of their own Gram matrix. The shortest of these may need that again, and
-// columns of almost equal lengths, whose angles w determines but k_ij does not.
+// their angles may be large. They are first made orthogonal to the longer ones, and then rotated by the
+// eigenvectors of their own Gram matrix. The shortest of these may need that again, and columns of almost
+// equal lengths, whose angles w determines but k_ij does not. On CUDA regroup.h does that.
 //
 // Rounding errors of the rotation by eigenvectors are as large as those of the longest column. If A is
 // R^T from QR with pivots, its short columns have digits below that. On the CPU only columns within a
@@ -29,7 +29,7 @@ namespace keel {
 
 /// A matrix is steep if the largest entry exceeds that of some column, or of more than m - n rows,
 /// by more than this factor. Then QR and Jacobi compute small values accurately, but A^T A does
-/// not. On the CPU, rows and columns of zeros do not count.
+/// not. On the CPU, rows and columns of zeros do not count; on CUDA, neither do those that one_dominates explains.
 inline constexpr int kSteepFrom = 32;
 
 /// Whether a matrix is steep only because one singular value dominates: then it is near the outer product of two vectors,

@@ -67,8 +67,9 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
 }  // namespace cpu
 
 namespace cuda {
-/// The same methods up to min(m, n) = 512. Only the CPU rotates short columns again: here a matrix
-/// that is nearly of lower rank goes through QR and Jacobi.
+/// The same methods up to min(m, n) = 512. Short columns and clusters are rotated again up to twice. Steep
+/// matrices, and those for which that does not suffice, go through QR and Jacobi; but not if a matrix is steep
+/// only because one value dominates: then it has no well-conditioned C.
 ///
 /// - Up to 4 x 4: Jacobi, one thread per matrix.
 /// - From min(m, n) = 12 on: the eigenvectors of A^T A by cuda::eigh, with one launch before it and
