@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "docs" / "site")]
 
 import keel  # noqa: E402  (the page of the Python interface is made from it)
+from formulas import pieces  # noqa: E402
 from header_filter import backends_of, group  # noqa: E402
 
 project = "keel"
@@ -122,6 +123,20 @@ def fill_in(app, name, source):
     source[0] = re.sub(r"^\.\. headers:: (\S+)$", lambda m: "\n".join(headers(m[1])), source[0], flags=re.M)
 
 
+def formulas(app, tree):
+    """What is written in plain text."""
+    kept = (nodes.title, nodes.math, nodes.FixedTextElement, nodes.literal, nodes.raw, addnodes.desc_signature)
+    for text in list(tree.findall(nodes.Text)):
+        parents, node = [], text
+        while node.parent is not None:
+            parents.append(node := node.parent)
+        if any(isinstance(parent, kept) for parent in parents):
+            continue
+        found = list(pieces(text.astext()))
+        if len(found) > 1:
+            text.parent.replace(text, [nodes.math(part, part) if is_one else nodes.Text(part) for is_one, part in found])
+
+
 def folders(app, tree):
     """A link to a folder leads to the page about it, or nowhere: then its words are left."""
     for link in list(tree.findall(addnodes.pending_xref)):
@@ -212,4 +227,5 @@ def setup(app):
     app.connect("source-read", fill_in)
     app.connect("doctree-read", contracts)
     app.connect("doctree-read", folders)
+    app.connect("doctree-read", formulas)
     app.connect("build-finished", finish)

@@ -53,3 +53,18 @@ def test_a_picture_that_no_browser_shows(check, tmp_path):
     assert done.returncode == 1 and "a.svg: not well-formed" in done.stderr
     (tmp_path / "a.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     assert check('<img src="a.svg">').returncode == 0
+
+
+@pytest.mark.parametrize("plain, written", [
+    ("of V f(l) V^T, and", [r"V f(\lambda) V^{\top}"]),
+    ("by up to 1 / sqrt(eps). For n <= 8 it", [r"1 / \sqrt{\varepsilon}", r"n \le  8"]),
+    ("A x = l B x with x^T B x = 1, as", [r"A x = \lambda B x", r"x^{\top} B x = 1"]),
+    ("U f(S) V^T of (..., m, n) matrices", [r"U f(S) V^{\top}"]),
+    ("a matrix (m, n) with n = 12, and A is 2 x 3 (from A^T A)", [r"A^{\top} A"]),
+])  # fmt: skip
+def test_formulas_in_plain_text(root, monkeypatch, plain, written):
+    monkeypatch.syspath_prepend(root / "docs" / "site")
+    from formulas import pieces
+
+    assert [part for is_formula, part in pieces(plain) if is_formula] == written
+    assert plain.startswith(next(pieces(plain))[1])
