@@ -64,6 +64,9 @@ class _Record:
         condition = torch.where(smallest == 0, math.inf, largest / smallest)  # of the zero matrix too
         condition = torch.where(largest.isfinite(), condition, math.nan)  # the matrix itself holds NaN or infinity
         self.take("condition", condition.amax(), torch.maximum)
+        result = (seen.result if isinstance(seen.result, Tensor) else seen.result[0]).detach()
+        undefined = (result - result).sum().isnan() & ~(values - values).sum().isnan()
+        self.take("undefined", undefined.double(), torch.maximum)
         if seen.kept is not None:
             self.take("kept", seen.kept.amin().double(), torch.minimum)
 
@@ -96,8 +99,14 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     epsilon = torch.finfo(torch.float32 if record.dtype != torch.double else torch.double).eps
     said: List[str] = []
     broken = condition is not None and math.isnan(condition)
+    undefined = bool(numbers.get("undefined"))
     if broken:
         said.append("A matrix held NaN or infinity.")
+    elif undefined:
+        said.append(
+            "A result was NaN or infinite: the function is not defined at an eigenvalue, such as a negative one under a "
+            "root. Add a multiple of the identity, or drop it with a rank policy (keel.LeadingEnergy)."
+        )
     if gradient is not None and not math.isfinite(gradient):
         said.append(f"A gradient was {gradient}.")
     meets = gap is not None and gap <= 10 * math.sqrt(record.size) * epsilon
@@ -127,12 +136,12 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
             "Two answers were equally near, and directions between them get gradient 0. Near such a matrix gradients "
             "are large. Use the margin (keel.special_procrustes with return_margin=True) to leave such matrices out."
         )
-    elif said and condition == math.inf:
+    elif said and condition == math.inf and not undefined:
         said.append(
             f"{values} were zero: look for a root, a logarithm or an inverse of them, and for a NaN that comes from "
             "a later operation."
         )
-    elif said and not broken:
+    elif said and not broken and not undefined:
         apart = "meet" if meets else "nearly meet" if near else "are not close"
         apart += ", but this gradient does not divide by their differences" if meets or near else ""
         said.append(

@@ -7,6 +7,8 @@ from typing import Any, Callable, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ._interrupt import is_compiling
+
 
 def _grad() -> Any:
     if hasattr(torch, "func"):
@@ -38,12 +40,27 @@ def kept_points(values: Tensor, kept: Optional[Tensor]) -> Tensor:
     return torch.where(places < kept.unsqueeze(-1), values, values[..., :1])
 
 
+def _of_the_caller(operation: str, f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    if is_compiling():
+        return f(x)
+    try:
+        return f(x)
+    except Exception as error:
+        if type(error) not in (AttributeError, RuntimeError, TypeError, ValueError):
+            raise
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise TypeError(
+            f"{operation}: expected a function of your own to map a tensor {tuple(x.shape)} to one of the same shape by "
+            f"torch's operations, and it raised {why}"
+        ) from error
+
+
 def derivatives(operation: str, f: Callable[[Tensor], Tensor], points: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     """f, f' and f'' at the points, each differentiable with respect to the tensors that f uses."""
     grad = _grad()
 
     def value(x: Tensor) -> Tuple[Tensor, Tensor]:
-        y = f(x)
+        y = _of_the_caller(operation, f, x)
         if not isinstance(y, Tensor) or y.shape != x.shape:
             found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(

@@ -167,6 +167,10 @@ def test_types_shapes_and_errors():
     for operation in (keel.spectral, keel.singular):
         with pytest.raises(ValueError, match=r"expected a function of your own .* \(2,\) to \(2,\), got \(\)"):
             operation(m, lambda x: x.sum())
+        with pytest.raises(TypeError, match="expected a function of your own .* it raised TypeError: .*positional"):
+            operation(m, lambda: m)
+        with pytest.raises(KeyError):  # not a mistake about tensors
+            operation(m, lambda x: {}[0])
         with pytest.raises(ValueError, match="expected an exponent only with 'power'"):
             operation(m, torch.exp, exponent=2)
     with pytest.raises(ValueError, match="expected rule keel.Exact for a function of your own, got taylor"):

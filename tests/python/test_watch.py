@@ -174,6 +174,16 @@ def test_a_nan_that_no_equal_eigenvalues_explain_is_said():
     assert "A gradient was nan. Eigenvalues were zero: look for a root" in finding.advice
 
 
+def test_a_function_that_is_not_defined_is_said():
+    m = torch.diag(torch.tensor([1.0, -1.0, 2.0])).requires_grad_()
+    for function, said in ((keel.inv_sqrtm, True), (keel.invm, False)):
+        with keel.watch(nn.Identity()) as seen:
+            function(m).sum().backward()
+        (finding,) = seen.findings()
+        assert ("A result was NaN or infinite" in finding.advice) == said
+        assert said or finding.advice == "Nothing to worry about."
+
+
 def test_nothing_is_left_behind():
     model = nn.Sequential(nn.Linear(4, 4), keel.nn.ZcaWhitening(4))
     x = torch.randn(20, 4)
