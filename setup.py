@@ -6,7 +6,7 @@ In the environment:
     KEEL_BUILD   a build folder to take the libraries from instead of building
     KEEL_CUDA    ON or OFF: with or without the CUDA kernels; unless told, with them where torch has CUDA and nvcc
                  is there
-    KEEL_HOME    the address of the repository, for the links of the wheel's README, such as https://host/name
+    KEEL_HOME    the address of the repository, for the wheel's links and those of its README, such as https://host/name
     CUDAARCHS    for which GPUs; unless told, for those of this machine, and for make wheel WHEEL_GPUS below
 """
 
@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
 
 try:
@@ -26,6 +26,7 @@ except ImportError:
     from setuptools.command.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
+HOME = os.environ.get("KEEL_HOME", "").rstrip("/")
 VERSION = re.search(
     r'#define KEEL_VERSION "(.+)"', (ROOT / "include/keel/version.h").read_text()
 ).group(1)
@@ -137,12 +138,23 @@ class CMakeBuild(build_ext):
 
 def description():
     """The README, whose links must work away from the repository. Without an address they are left out."""
-    text, home = (ROOT / "README.md").read_text(), os.environ.get("KEEL_HOME", "").rstrip("/")
-    if not home:
+    text = (ROOT / "README.md").read_text()
+    if not HOME:
         text = re.sub(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n*", "", text)
         return re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
-    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\g<1>{home}/raw/v{VERSION}/", text)
-    return re.sub(r"(?<!!)(\[[^\]]*\]\()(?!https?:)", rf"\g<1>{home}/blob/v{VERSION}/", text)
+    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\g<1>{HOME}/raw/v{VERSION}/", text)
+    return re.sub(r"(?<!!)(\[[^\]]*\]\()(?!https?:)", rf"\g<1>{HOME}/blob/v{VERSION}/", text)
+
+
+class Linked(Distribution):
+    """With links to the repository beside those of pyproject.toml."""
+
+    def parse_config_files(self, *arguments, **options):
+        super().parse_config_files(*arguments, **options)
+        if HOME:
+            self.metadata.project_urls.update(
+                Source=HOME, Documentation=f"{HOME}/blob/v{VERSION}/docs/README.md",
+                Changelog=f"{HOME}/blob/v{VERSION}/CHANGELOG.md", Issues=f"{HOME}/issues")  # fmt: skip
 
 
 class AnyPython(bdist_wheel):
@@ -171,6 +183,7 @@ setup(
     long_description=description(),
     long_description_content_type="text/markdown",
     ext_modules=[Built()],
+    distclass=Linked,
     cmdclass={"build_ext": CMakeBuild, "bdist_wheel": AnyPython},
     options={"build": {"build_base": "build/python"}},  # build/ itself is CMake's
 )
