@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Draws, from a record of the benchmarks, how many times as long the best peer takes as keel's eigh or svd (of square
-matrices): over n, a line for each batch, a panel for each type.
+matrices): over n, a line for each batch, a panel for each type. Or bars: the time of layers, and of a whole network's
+steps, over BatchNorm's.
 
     python3 scripts/figures/speed.py bench/results/gpu-h200-libtorch2.11.0.json docs/figures/eigh_gpu.svg
     python3 scripts/figures/speed.py --of svd bench/results/gpu-h200-libtorch2.11.0-svd.json docs/figures/svd_gpu.svg
+    python3 scripts/figures/speed.py --of layers --step bench/results/resnet50-h200-torch2.11.0.json \\
+        bench/results/gpu-h200-libtorch2.11.0-layers.json docs/figures/layers_gpu.svg
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import argparse
 import json
 import re
 from pathlib import Path
+from statistics import median
 from typing import Dict, List, Tuple
 
 from svg import COLOURS, Axes, Drawing, legend
@@ -43,13 +47,43 @@ def ratios(record, of: str) -> Ratios:
     return {key: sorted(points) for key, points in sorted(found.items()) if len(points) > 1}
 
 
+def bars(layers, step) -> Drawing:
+    """Below 1, drawn as a dashed line, keel is faster."""
+    rows: List[Tuple[str, float]] = []
+    for name, times in layers["microseconds"].items():
+        cell = re.match(r"layer/(\w+)(.*)/d=(\d+)/graph$", name)
+        if cell:
+            what = {"zca": "ZCA", "pca_denoising": "PCA denoising"}[cell[1]]
+            rows.append((f"{what}{cell[2].replace(' e=', ' to ')}, groups of {cell[3]}", times["keel"] / times["BatchNorm2d"]))
+    for name, times in step["milliseconds"].items():
+        if name != "BatchNorm":
+            label = name.replace(" d = ", ", groups of ").replace(", relu", ", ReLU inside")
+            rows.append((f"ResNet50, {label}", median(times) / median(step["milliseconds"]["BatchNorm"])))
+    left, width, most = 270, 330, max(ratio for _, ratio in rows)
+    drawing = Drawing(left + width + 60, 40 + 20 * len(rows))
+    drawing.text(left, 16, "time over BatchNorm's", "start")
+    for index, (label, ratio) in enumerate(rows):
+        y = 28 + 20 * index
+        drawing.text(left - 6, y + 11, label, "end")
+        drawing.rectangle(left, y, width * ratio / most, 14, COLOURS[0] if "ResNet" not in label else COLOURS[2])
+        drawing.text(left + width + 40, y + 11, f"{ratio:.2f}", "end")
+    one = left + width / most
+    drawing.line([(one, 22), (one, 30 + 20 * len(rows))], dash="4 3")
+    return drawing
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("record", type=Path)
     parser.add_argument("picture", type=Path)
-    parser.add_argument("--of", choices=sorted(CELLS), default="eigh")
+    parser.add_argument("--of", choices=[*CELLS, "layers"], default="eigh")
+    parser.add_argument("--step", type=Path, help="with layers: a record of a network's steps")
     options = parser.parse_args()
-    found = ratios(json.loads(options.record.read_text(encoding="utf-8")), options.of)
+    record = json.loads(options.record.read_text(encoding="utf-8"))
+    if options.of == "layers":
+        drawing = bars(record, json.loads(options.step.read_text(encoding="utf-8")))
+        return drawing.save(options.picture, f"scripts/figures/speed.py {options.record.name} {options.step.name}")
+    found = ratios(record, options.of)
     if not found:
         raise SystemExit(f"speed.py: expected cells of {options.of} in {options.record}, got none")
     sizes = [n for points in found.values() for n, _ in points]

@@ -37,7 +37,8 @@ def convert_batchnorm(
     Like :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`, it changes the model in place. If the model itself is a
     BatchNorm, the new layer is returned. After an error the model is unchanged. A BatchNorm with behaviour of its own
     (hooks, or a subclass with an activation in its forward) is an error, since the new layer would lose it; use
-    ``names`` to leave it out.
+    ``names`` to leave it out. Whitening's running statistics lag behind the weights: ``follow=True`` or
+    :func:`keel.nn.recalibrate` brings them up to date.
 
     Args:
         model: searched recursively.
