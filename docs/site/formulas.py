@@ -34,7 +34,7 @@ def tex(formula: str) -> str:
             known = rf"\operatorname{{{name}}}" if re.fullmatch(FUNCTIONS, name) else rf"\text{{{name}}}"
         return (known or name) + (f"_{{{index}}}" if index else "")
 
-    formula = formula.replace("’", "'").replace("…", r"\ldots ")
+    formula = re.sub(r"\|([^|]+)\|", r"\\lvert \1 \\rvert ", formula.replace("’", "'").replace("…", r"\ldots "))
     root = re.search(rf"sqrt\(({INSIDE})\)", formula)
     if root:
         return f"{tex(formula[:root.start()])}\\sqrt{{{tex(root[1])}}}{tex(formula[root.end():])}"
