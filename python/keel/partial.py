@@ -18,7 +18,7 @@ from torch import Tensor
 from ._krylov import Found, Map, sizes, solve
 from .linalg import Eigh
 from .rectangular import Svd
-from .rules import GRADIENT_RULES, GradientRule, Masked, finite, flag, whole, written
+from .rules import GRADIENT_RULES, GradientRule, Masked, flag, number_of, whole, written
 
 __all__ = ["LinearOperator", "eigsh", "svds"]
 
@@ -381,7 +381,7 @@ def _run(
     if whole(operation, "k", k, 1) > least:
         raise ValueError(f"{operation}: expected k <= {least} for {map.shape}, got {k}")
     floor = 20 * torch.finfo(map.dtype).eps
-    tolerance = max(1e-12 if tol is None else finite(operation, "tol", tol), floor)
+    tolerance = max(1e-12 if tol is None else number_of(operation, "tol", tol, least=0), floor)
     most_steps = whole(operation, "maxiter", maxiter, 1)
     if steps is not None:
         steps = whole(operation, "steps", steps, 1)
