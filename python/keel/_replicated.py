@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Callable
 
 from torch import Tensor
@@ -14,10 +15,9 @@ def is_distributed(value: Any) -> bool:
 
 def replicated(operator: Callable[..., Any], *arguments: Any) -> Any:
     """``operator`` of each process's copy of the arguments. Its results are DTensors with Replicate placements."""
-    from torch.distributed.tensor import DTensor, Replicate
-
+    tensor = import_module("torch.distributed.tensor")
     mesh = arguments[0].device_mesh
-    placements = [Replicate()] * mesh.ndim
+    placements = [tensor.Replicate()] * mesh.ndim
 
     def local(argument: Any) -> Any:
         if not is_distributed(argument):
@@ -27,4 +27,4 @@ def replicated(operator: Callable[..., Any], *arguments: Any) -> Any:
         return argument.redistribute(mesh, placements).to_local(grad_placements=placements)
 
     results = operator(*map(local, arguments))
-    return tree_map(lambda result: DTensor.from_local(result, mesh, placements, run_check=False), results)
+    return tree_map(lambda result: tensor.DTensor.from_local(result, mesh, placements, run_check=False), results)

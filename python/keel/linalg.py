@@ -248,9 +248,10 @@ def eigh(
             for pair, one in zip(pairs, matrix):
                 pair._matrix = _triangle("keel.eigh", one, UPLO)
         return pairs
+    flag("keel.eigh", "descending", descending)
     read = _triangle("keel.eigh", matrix, UPLO)
     text = written("keel.eigh", "rule", GRADIENT_RULES, rule)
-    found = call(torch.ops.keel.eigh, read, text, bool(descending))
+    found = call(torch.ops.keel.eigh, read, text, descending)
     pair = Eigh(found[0], found[1])  # by index: torch.fx cannot unpack
     if not is_compiling():
         pair._matrix = read
@@ -478,7 +479,11 @@ class GeneralizedEigh(NamedTuple):
 def _broadcast(operation: str, A: Tensor, B: Tensor) -> Tuple[Tensor, Tensor]:
     check_tensor(operation, A)
     check_tensor(operation, B)
-    both = torch.broadcast_tensors(A, B)
+    try:
+        both = torch.broadcast_tensors(A, B)
+    except RuntimeError:
+        shapes = f"A {tuple(A.shape)}, got {tuple(B.shape)}"
+        raise ValueError(f"{operation}: expected B (..., n, n) that broadcasts with {shapes}") from None
     return both[0], both[1]
 
 
@@ -514,9 +519,10 @@ def generalized_eigh(
     (tensor([0.5000, 3.0000, 0.0000]), tensor(2))
     """
     A, B = _broadcast("keel.generalized_eigh", A, B)
+    flag("keel.generalized_eigh", "descending", descending)
     text = written("keel.generalized_eigh", "rule", GRADIENT_RULES, rule)
     number = None if rtol is None else number_of("keel.generalized_eigh", "rtol", rtol, least=0)
-    found = call(torch.ops.keel.generalized_eigh, A, B, text, number, bool(descending))
+    found = call(torch.ops.keel.generalized_eigh, A, B, text, number, descending)
     return GeneralizedEigh(found[0], found[1], found[2])
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .linalg import Eigh
 from .rectangular import Svd
-from .rules import GRADIENT_RULES, GradientRule, Masked, finite, flag, whole, written
+from .rules import GRADIENT_RULES, GradientRule, Masked, flag, number_of, whole, written
 
 __all__ = ["LinearOperator", "eigsh", "svds"]
 
@@ -114,7 +114,7 @@ def _run(
         raise TypeError(f"{operation}: expected a tensor or a keel.LinearOperator, got {type(matrix).__name__}")
     values, left, right, residual, gap = torch.ops.keel.partial(
         matrix, maps.number if maps else 0, shape, whole(operation, "k", k, 1), which,
-        1e-12 if tol is None else finite(operation, "tol", tol), 0 if steps is None else whole(operation, "steps", steps, 1),
+        1e-12 if tol is None else number_of(operation, "tol", tol, least=0), 0 if steps is None else whole(operation, "steps", steps, 1),
         whole(operation, "maxiter", maxiter, 1), start, seed, text, return_residual,
     )  # fmt: skip
     if maps is not None and values.grad_fn is not None:

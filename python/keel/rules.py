@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Dict, Optional, Tuple, Union, get_args
 
 import torch
 
+from ._interrupt import is_compiling
+
 __all__ = [
     "Algorithm1",
     "Analytic",
@@ -262,6 +264,8 @@ GRADIENT_RULES, SPECTRAL_RULES, RANK_POLICIES = map(
 def written(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> str:
     """The string of a value of one of those ``kinds``. A string is returned unchanged."""
     if isinstance(value, str):
+        if kinds is not GRADIENT_RULES and not is_compiling():  # the operators check it too, by their own names
+            _checked_by(operation, kinds, value)
         return value
     value = _policy_of(operation, what, kinds, value)
     if type(value) in kinds:
@@ -286,15 +290,19 @@ def _hint(kinds: Tuple[Any, ...], value: Any) -> str:
     return ""
 
 
+def _checked_by(operation: str, kinds: Tuple[Any, ...], text: str) -> str:
+    try:
+        return checked(kinds[0]._kind, text)
+    except ValueError as error:
+        raise ValueError(re.sub(r"^keel::\w+", operation, str(error))) from None
+
+
 def value_of(operation: str, what: str, kinds: Tuple[Any, ...], given: Any) -> Any:
     """A value of one of those ``kinds``, parsed if it is given as a string."""
     text = written(operation, what, kinds, given)
     if not isinstance(given, str):
         return _policy_of(operation, what, kinds, given)
-    try:
-        name, _, inside = checked(kinds[0]._kind, text).rstrip(")").partition("(")
-    except ValueError as error:
-        raise ValueError(re.sub(r"^keel::\w+", operation, str(error))) from None
+    name, _, inside = _checked_by(operation, kinds, text).rstrip(")").partition("(")
     fields = dict(field.split("=") for field in inside.split(", ") if field)
     kind = next(kind for kind in kinds if kind._name == name)
     return kind(**{field: _read(value) for field, value in fields.items()})

@@ -287,6 +287,9 @@ def _(row):
     needs("torch.export", hasattr(getattr(torch, "export", None), "export"))
     needs("aoti_compile_and_package", hasattr(inductor, "aoti_compile_and_package"))
     needs("aoti_load_package that loads a model of torch's own", loads_models_of_torchs_own())
+    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    needs("torch 2.7, since 2.6 passes torch.linalg.solve_triangular's arguments wrongly",
+          version >= (2, 7) or "generalized" not in row.name)  # fmt: skip
     model, x = evaluated(row), samples(row)
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         program = torch.export.export(model, (x,))
