@@ -1,6 +1,7 @@
 """Complex matrices: decompositions against mpmath and by their residuals, gradients against finite differences, against
 torch where its own are finite, and against those of real matrices, of which these are rotations."""
 
+import itertools
 import math
 
 import pytest
@@ -168,9 +169,32 @@ def test_empty_rectangles(shape):
 
 def test_a_matrix_does_not_depend_on_its_batch():
     m, a = hermitian(random(5, 6, 6)), random(5, 6, 4)
-    for function, x in ((keel.eigh, m), (keel.svd, a)):
+
+    def with_gradient(x):
+        x = x.clone().requires_grad_()
+        found = keel.expm(x) @ keel.projector(x, 2, "masked")
+        return found.detach(), torch.autograd.grad(found.imag.sum(), x)[0]
+
+    def functions(x):
+        return keel.pinv(x), keel.procrustes(x), keel.singular(x, torch.sin)
+
+    for function, x in ((keel.eigh, m), (keel.svd, a), (with_gradient, m), (functions, a)):
         for found, flipped in zip(function(x), function(x.flip(0))):
             assert torch.equal(found, flipped.flip(0))
+
+
+def test_gradients_of_huge_and_tiny_matrices():
+    m = of_values((1.0, 0.6, 0.2, -0.9)).to(torch.complex64)
+    weights = torch.linspace(-1, 2, 16, device=DEVICE).reshape(4, 4).cos()
+
+    def gradient(x, rule, factor=1.0):
+        x = x.clone().requires_grad_()
+        values, vectors = keel.eigh(x, rule)
+        return torch.autograd.grad((vectors.abs().square() * weights).sum() * factor, x)[0]
+
+    for rule, power in itertools.product(RULES, (2.0**-100, 2.0**120, 2.0**127)):
+        large = 2.0**20  # so that gradients of huge matrices are normal numbers
+        close(gradient(m * power, rule, large) * (power / large), gradient(m, rule), 1e-4)
 
 
 def test_views_are_read_as_they_are():
