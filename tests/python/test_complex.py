@@ -349,6 +349,48 @@ def test_singular_functions_by_differences(shape, point):
             assert gradgradcheck(function, a, fast_mode=True, atol=1e-4)
 
 
+def by_mpmath(mpmath, f, m):
+    """V f(l) V^H of the Hermitian m."""
+    values, vectors = mpmath.eighe(m)
+    return vectors * mpmath.diag([f(value) for value in values]) * vectors.transpose_conj()
+
+
+def of_gram(mpmath, f, a):
+    """U f(S) V^H of a matrix of full column rank."""
+    return a * by_mpmath(mpmath, lambda square: f(mpmath.sqrt(square)) / mpmath.sqrt(square), a.transpose_conj() * a)
+
+
+MPMATH = {
+    "sqrtm": (keel.sqrtm, by_mpmath, "sqrt"),
+    "logm": (keel.logm, by_mpmath, "log"),
+    "expm": (keel.expm, by_mpmath, "exp"),
+    "own": (lambda m: keel.spectral(m, torch.sin), by_mpmath, "sin"),
+    "procrustes": (keel.procrustes, of_gram, lambda s: 1),
+    "singular": (lambda a: keel.singular(a, torch.sin), of_gram, "sin"),
+    "pinv": (lambda a: keel.pinv(a).mH, of_gram, lambda s: 1 / s),
+}
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-11, 1e-7, 1e-3])
+@pytest.mark.parametrize("name", MPMATH)
+def test_gradients_at_clusters_are_those_of_mpmath(name, gap):
+    mpmath = pytest.importorskip("mpmath")
+    function, truth, f = MPMATH[name]
+    values = [2.0, 1.0 + 2 * gap, 1.0 + gap, 1.0]
+    x = of_values(values) if truth is by_mpmath else rectangle(values, 5, 4)
+    along, weights = random(*x.shape, seed=1), random(*x.shape, seed=2)
+    if truth is by_mpmath:
+        along = hermitian(along)
+    _, found = by_gradient(function, x, weights)
+    with mpmath.workdps(80):
+        f = getattr(mpmath, f) if isinstance(f, str) else f
+        at, to, step = mpmath.matrix(x.tolist()), mpmath.matrix(along.tolist()), mpmath.mpf(10) ** -25
+        slope = (truth(mpmath, f, at + step * to) - truth(mpmath, f, at - step * to)) / (2 * step)
+        exact = sum(mpmath.re(mpmath.conj(w) * s) for w, s in zip(mpmath.matrix(weights.tolist()), slope))
+    size = found.norm() * along.norm()
+    assert abs((found.conj() * along).real.sum().item() - float(exact)) <= 1e-13 * size
+
+
 def phase_free(values, vectors):
     """All of a pair that has a derivative, without the phases."""
     weights = torch.linspace(1, 2, vectors.shape[-1], dtype=torch.double, device=DEVICE)
@@ -370,6 +412,24 @@ def test_decompositions_by_differences():
         a = random(*shape, seed=4).requires_grad_()
         assert gradcheck(lambda a: both_sides(*keel.svd(a)), a, check_forward_ad=True)
         assert gradgradcheck(lambda a: both_sides(*keel.svd(a)), a)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_forward_mode_is_the_adjoint_of_backward_mode(rule):
+    """Under every rule, and for losses that see phases too."""
+    forward = torch.autograd.forward_ad
+    m, a = hermitian(random(4, 4)), random(5, 3)
+    for decompose, x in ((lambda m: keel.eigh(m, rule), m), (lambda a: keel.svd(a, rule), a)):
+        along = hermitian(random(4, 4, seed=1)) if x.shape[0] == 4 else random(5, 3, seed=1)
+        y = x.clone().requires_grad_()
+        results = decompose(y)
+        weights = [torch.randn_like(result) for result in results]
+        (gradient,) = torch.autograd.grad(results, y, weights)
+        with forward.dual_level():
+            tangents = [forward.unpack_dual(dual).tangent for dual in decompose(forward.make_dual(x, along))]
+        there = (gradient.conj() * along).real.sum()
+        back = sum((weight.conj() * tangent).real.sum() for weight, tangent in zip(weights, tangents))
+        assert abs(there - back) <= 1e-12 * gradient.norm() * along.norm()
 
 
 def test_gradients_are_torchs_where_torch_has_them():
