@@ -68,6 +68,16 @@ KEEL_MISSING_OF(float)
 KEEL_MISSING_OF(double)
 #undef KEEL_MISSING_OF
 
+// Stages of complex matrices.
+#define KEEL_MISSING_OF(T)                                                                \
+  KEEL_MISSING(std::complex<T>, eigh, Matrices<const std::complex<T>>, T*,                \
+               Matrices<std::complex<T>>, EighOrder, EighStatus*, const Stream&)          \
+  KEEL_MISSING(std::complex<T>, eigvalsh, Matrices<const std::complex<T>>, T*, EighOrder, \
+               EighStatus*, const Stream&)
+KEEL_MISSING_OF(float)
+KEEL_MISSING_OF(double)
+#undef KEEL_MISSING_OF
+
 // Stages of activations.
 #define KEEL_MISSING_OF(T)                                                                       \
   KEEL_MISSING(T, moments, Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,      \

@@ -124,7 +124,7 @@ void require_apart(const char* operation, const char* name, const Out& output,
 
 /// Argument checks of every backend of eigh.
 template <typename T>
-void check_eigh(const char* operation, const Matrices<const T>& matrices, const T* values,
+void check_eigh(const char* operation, const Matrices<const T>& matrices, const RealOf<T>* values,
                 const Matrices<T>& vectors) {
   require_given(operation, "matrices", matrices);
   require_same_shape(operation, "vectors", matrices, vectors);

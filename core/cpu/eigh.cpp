@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "eigh_large.h"
@@ -10,8 +12,10 @@
 #include "eigh_limits.h"
 #include "eigh_parts.h"
 #include "in_chunks.h"
+#include "instantiate.h"
 #include "keel/error.h"
 #include "kernels.h"
+#include "not_a_number.h"
 #include "scratch.h"
 #include "scratch_gap.h"
 #include "shape.h"
@@ -23,7 +27,11 @@ namespace keel::cpu {
 /// not fit into the cache.
 template <typename T>
 bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
-  const std::int64_t lanes = kernels<T>().lanes;
+  const std::int64_t lanes = kernels<RealOf<T>>().lanes;
+  if constexpr (kIsComplex<T>) {
+    const std::int64_t fewest = n <= 4 ? 1 : n <= 8 ? lanes / 8 : n <= 32 ? lanes / 2 : lanes;
+    return n > 1 && n <= 64 && batch >= fewest;
+  }
   const std::int64_t fewest = n <= 8    ? lanes / 4
                               : n <= 32 ? lanes / 2
                               : n <= 64 ? 8 * lanes
@@ -153,11 +161,20 @@ struct Problem {
   const T* matrix;
   std::int64_t row_stride;
   EighOrder order;
-  T *values, *vectors;
+  RealOf<T>* values;
+  T* vectors;
   std::int64_t vector_stride;
   int max_sweeps;
 
   EighStatus solve_whole(const Executor& executor) const {
+    if constexpr (kIsComplex<T>) {
+      return eigh_large(n, matrix, row_stride, order, values, vectors, vector_stride, max_sweeps,
+                        n >= kThreadedSize ? executor : serial());
+    } else {
+      return solve_real(executor);
+    }
+  }
+  EighStatus solve_real(const Executor& executor) const {
     if (n == 2) return solve_pair(matrix, row_stride, order, values, vectors, vector_stride);
     if (n >= (vectors == nullptr ? kLargeValues : kLargeSize))
       return eigh_large(n, matrix, row_stride, order, values, vectors, vector_stride, max_sweeps,
@@ -167,8 +184,12 @@ struct Problem {
   }
 
   bool finite() const {
-    for (std::int64_t i = 0; i < n; ++i)
-      if (std::isnan(large_kernels<T>().largest(i + 1, matrix + i * row_stride))) return false;
+    using Number = RealOf<T>;
+    constexpr std::int64_t kParts = kIsComplex<T> ? 2 : 1;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto* row = reinterpret_cast<const Number*>(matrix + i * row_stride);
+      if (std::isnan(large_kernels<Number>().largest(kParts * i + 1, row))) return false;
+    }
     return true;
   }
 
@@ -178,12 +199,13 @@ struct Problem {
     if (!may_have_parts(matrix, n, row_stride) || !finite()) return false;
     const auto parts = parts_of(matrix, n, row_stride);
     if (parts.size() == 1) return false;
-    status = solve_by_parts(matrix, n, row_stride, parts, order, values, vectors, vector_stride,
-                            [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
-                              return Problem{m,           part,         m, EighOrder::descending,
-                                             part_values, part_vectors, m, max_sweeps}
-                                  .solve_whole(executor);
-                            });
+    status =
+        solve_by_parts(matrix, n, row_stride, parts, order, values, vectors, vector_stride,
+                       [&](std::int64_t m, const T* part, RealOf<T>* part_values, T* part_vectors) {
+                         return Problem{m,           part,         m, EighOrder::descending,
+                                        part_values, part_vectors, m, max_sweeps}
+                             .solve_whole(executor);
+                       });
     return true;
   }
 
@@ -196,15 +218,17 @@ struct Problem {
 /// Solves with the slow reference, which always converges, a matrix on which the fast solver gave
 /// up.
 template <typename T>
-void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, EighOrder order, T* values,
-               T* vectors, std::int64_t vector_stride) {
-  std::vector<double> a(n * n), v(n * n), l(n);
+void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, EighOrder order,
+               RealOf<T>* values, T* vectors, std::int64_t vector_stride) {
+  using Exact = std::conditional_t<kIsComplex<T>, std::complex<double>, double>;
+  std::vector<Exact> a(n * n), v(n * n);
+  std::vector<double> l(n);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j <= i; ++j) a[i * n + j] = matrix[i * row_stride + j];
-  reference::eigh(contiguous<const double>(a.data(), 1, n), l.data(), contiguous(v.data(), 1, n),
+  reference::eigh(contiguous<const Exact>(a.data(), 1, n), l.data(), contiguous(v.data(), 1, n),
                   order);
   for (std::int64_t i = 0; i < n; ++i) {
-    values[i] = T(l[i]);
+    values[i] = RealOf<T>(l[i]);
     for (std::int64_t j = 0; vectors != nullptr && j < n; ++j)
       vectors[i * vector_stride + j] = T(v[i * n + j]);
   }
@@ -212,22 +236,36 @@ void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, EighOrd
 
 /// Matrices of one number, which is the value.
 template <typename T>
-void solve_numbers(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status) {
+void solve_numbers(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors,
+                   EighStatus* status) {
   for (std::int64_t index = 0; index < matrices.batch; ++index) {
-    const T value = *matrices[index], zero = value * 0 + 0;  // NaN if the number is not finite
+    const RealOf<T> value = std::real(*matrices[index]);
+    const RealOf<T> zero = value * 0 + 0;  // NaN if the number is not finite
     values[index] = value + zero;
-    if (vectors) *vectors[index] = 1 + zero;
+    if (vectors) *vectors[index] = zero == 0 ? T(1) : not_a_number<T>();
     if (status != nullptr)
       status[index] = zero == 0 ? EighStatus::converged : EighStatus::not_finite;
   }
 }
 
+template <typename T>
+const LaneKernels<T>& lane_kernels() {
+  if constexpr (kIsComplex<T>)
+    return kernels<RealOf<T>>().complex_lanes;
+  else
+    return kernels<T>().real_lanes;
+}
+
 /// Without `vectors`, the values alone.
 template <typename T>
-void solve_all(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+void solve_all(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors, EighOrder order,
                EighStatus* status, const Executor& executor, EighLimits limits) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
   if (batch == 0) return;
+  if (n == 0) {
+    if (status != nullptr) std::fill_n(status, batch, EighStatus::converged);
+    return;
+  }
   if (n == 1) return solve_numbers(matrices, values, vectors, status);
   std::vector<EighStatus> own_status;
   if (status == nullptr) {
@@ -245,19 +283,20 @@ void solve_all(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighO
                       limits.max_sweeps};
   };
   if (solves_in_lanes<T>(n, batch)) {
-    const Kernels<T>& kernel = kernels<T>();
+    const Kernels<RealOf<T>>& kernel = kernels<RealOf<T>>();
+    const LaneKernels<T>& lanes = lane_kernels<T>();
     // A pack takes about n^2 / 8 microseconds. Batches below about 30 us stay on this thread, and a
     // piece takes about 8 us.
     const std::int64_t packs = (batch + kernel.lanes - 1) / kernel.lanes;
     const std::int64_t per_piece =
         packs * n * n < 256 ? packs : std::max<std::int64_t>(1, 64 / (n * n + 1));
     executor((packs + per_piece - 1) / per_piece, [&](std::int64_t piece) {
-      Scratch<T> scratch(kernel.lanes_scratch(n));
+      Scratch<RealOf<T>> scratch(lanes.scratch(n));
       const std::int64_t begin = piece * per_piece * kernel.lanes;
       const std::int64_t end = std::min(batch, begin + per_piece * kernel.lanes);
       for (std::int64_t first = begin; first < end; first += kernel.lanes)
-        kernel.solve_lanes(first, std::min<std::int64_t>(kernel.lanes, end - first), matrices,
-                           values, vectors, order, status, limits.max_sweeps, scratch);
+        lanes.solve(first, std::min<std::int64_t>(kernel.lanes, end - first), matrices, values,
+                    vectors, order, status, limits.max_sweeps, scratch);
       for (std::int64_t index = begin; index < end; ++index)
         problem(index).solved_by_parts(status[index], serial());
     });
@@ -283,14 +322,14 @@ void solve_all(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighO
 }  // namespace
 
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+void eigh(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status, const Executor& executor, EighLimits limits) {
   check_eigh("keel::eigh", matrices, values, vectors);
   solve_all(matrices, values, vectors, order, status, executor, limits);
 }
 
 template <typename T>
-void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus* status,
+void eigvalsh(Matrices<const T> matrices, RealOf<T>* values, EighOrder order, EighStatus* status,
               const Executor& executor) {
   require_given("keel::eigvalsh", "matrices", matrices);
   require_numbers("keel::eigvalsh", "values", values, matrices.batch * matrices.n);
@@ -298,19 +337,20 @@ void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus
 }
 
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+void eigh(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status, const Executor& executor) {
   eigh(matrices, values, vectors, order, status, executor, EighLimits{});
 }
 
-#define KEEL_INSTANTIATE(T)                                                                        \
-  template bool solves_in_lanes<T>(std::int64_t, std::int64_t);                                    \
-  template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&); \
-  template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&,  \
-                     EighLimits);                                                                  \
-  template void eigvalsh(Matrices<const T>, T*, EighOrder, EighStatus*, const Executor&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
+#define KEEL_INSTANTIATE(T)                                                              \
+  template bool solves_in_lanes<T>(std::int64_t, std::int64_t);                          \
+  template void eigh(Matrices<const T>, RealOf<T>*, Matrices<T>, EighOrder, EighStatus*, \
+                     const Executor&);                                                   \
+  template void eigh(Matrices<const T>, RealOf<T>*, Matrices<T>, EighOrder, EighStatus*, \
+                     const Executor&, EighLimits);                                       \
+  template void eigvalsh(Matrices<const T>, RealOf<T>*, EighOrder, EighStatus*, const Executor&);
+KEEL_FOR_REAL(KEEL_INSTANTIATE)
+KEEL_FOR_COMPLEX(KEEL_INSTANTIATE)
 #undef KEEL_INSTANTIATE
 
 }  // namespace keel::cpu

@@ -1,9 +1,12 @@
 #pragma once
 
 // Back-transformation of the tridiagonal matrix's eigenvectors: applies reflectors k = 2 .. n - 1,
-// in this order, in blocks of the form I - Y T Y^T. With vectors as rows this is z <- z - (z Y)
-// (T^T Y^T), two products. Their right-hand factors are packed once. Then each thread takes a few
-// vectors through all blocks.
+// in this order, in blocks of the form I - Y T Y^H. With vectors as rows this is z <- z - (z Y*)
+// (T^T Y^T), two products, where Y* is the conjugate. Their right-hand factors are packed once. Then
+// each thread takes a few vectors through all blocks.
+//
+// Complex numbers are in two planes, of real and of imaginary parts, and a product of complex matrices
+// is one of real matrices: (A, B) times (X, Y) and (-Y, X), one below the other.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,33 +18,44 @@
 
 namespace keel::cpu {
 
-template <typename T>
+template <typename E, typename T = RealOf<E>>
 class BackTransformation {
  public:
-  /// Row k of `reflectors` holds reflector k in its first k entries. `first` and `second` are
-  /// scratch memory of scratch_size(n) each.
-  BackTransformation(std::int64_t n, const T* reflectors, const T* tau, T* first, T* second)
-      : n_(n), stride_(row_stride<T>(n)), reflectors_(reflectors), tau_(tau) {
+  /// Row k of `reflectors` holds reflector k in its first k entries, of which the imaginary parts are
+  /// n rows further. `phase`: see Reduction. `first` and `second` are scratch memory of
+  /// scratch_size(n) each.
+  BackTransformation(std::int64_t n, const T* reflectors, const T* tau, const T* phase, T* first,
+                     T* second)
+      : n_(n),
+        stride_(row_stride<T>(n)),
+        plane_(n * stride_),
+        reflectors_(reflectors),
+        tau_(tau),
+        phase_(phase) {
     for (std::int64_t k = 2; k < n; k += kBlock) {
-      const std::int64_t count = std::min(kBlock, n - k);
-      blocks_.push_back({k, count, first, second});
-      first += kernel_.packed_size(blocks_.back().length(), count);
-      second += kernel_.packed_size(count, blocks_.back().length());
+      Block block{k, std::min(kBlock, n - k), {}, {}};
+      for (std::int64_t part = 0; part < kParts; ++part) {
+        block.y[part] = first;
+        block.product[part] = second;
+        first += kernel_.packed_size(block.length(), kParts * block.count);
+        second += kernel_.packed_size(kParts * block.count, block.length());
+      }
+      blocks_.push_back(block);
     }
   }
 
   static std::int64_t scratch_size(std::int64_t n) {
     std::int64_t size = 0;
     for (std::int64_t k = 2; k < n; k += kBlock) {
-      const std::int64_t count = std::min(kBlock, n - k), length = k + count - 1;
-      size += std::max(large_kernels<T>().packed_size(length, count),
-                       large_kernels<T>().packed_size(count, length));
+      const std::int64_t count = kParts * std::min(kBlock, n - k), length = k + count / kParts - 1;
+      size += kParts * std::max(large_kernels<T>().packed_size(length, count),
+                                large_kernels<T>().packed_size(count, length));
     }
     return size;
   }
 
   /// Column j of `to` is computed from row order[j] of `vectors`.
-  void run(const T* vectors, const int* order, T* to, std::int64_t to_stride,
+  void run(const T* vectors, const int* order, E* to, std::int64_t to_stride,
            const Executor& executor) const {
     const auto blocks = std::int64_t(blocks_.size());
     executor(blocks, [&](std::int64_t b) { prepare(blocks_[std::size_t(blocks - 1 - b)]); });
@@ -53,74 +67,128 @@ class BackTransformation {
   }
 
  private:
+  static constexpr std::int64_t kParts = kIsComplex<E> ? 2 : 1;
   static constexpr std::int64_t kBlock = 64;
 
   struct Block {
     std::int64_t first, count;
-    T *y, *product;  // Y and T^T Y^T, packed
+    T *y[kParts], *product[kParts];  // Y* and T^T Y^T, packed
     std::int64_t length() const { return first + count - 1; }
   };
 
-  void prepare(const Block& block) const {
-    const std::int64_t count = block.count, length = block.length();
-    const std::int64_t stride = row_stride<T>(length);
-    Scratch<T> rows(count * stride), columns(length * count), product(count * stride),
-        packed(kernel_.packed_size(count, length)), overlap(count * count), factor(count * count);
-    for (std::int64_t r = 0; r < count; ++r) {
-      const std::int64_t own = block.first + r;
-      std::copy_n(reflectors_ + own * stride_, own, rows + r * stride);
-      std::fill(rows + r * stride + own, rows + r * stride + length, T(0));
+  /// Packs the two right-hand factors by which the parts of a product (A, B) with Y^T are computed,
+  /// from Y^T's real parts, the first `count` rows, and its imaginary parts, which follow.
+  void pack_rows(std::int64_t count, std::int64_t length, T* rows, std::int64_t stride,
+                 T* const (&packed)[kParts]) const {
+    if constexpr (kParts == 2) {
+      std::vector<int> turned(static_cast<std::size_t>(2 * count));
+      for (std::int64_t r = 0; r < 2 * count; ++r)
+        turned[std::size_t(r)] = int(r < count ? r + count : r - count);
+      kernel_.pack(2 * count, length, rows, stride, turned.data(), packed[1]);
+      for (std::int64_t i = count * stride; i < 2 * count * stride; ++i) rows[i] = -rows[i];
     }
+    kernel_.pack(kParts * count, length, rows, stride, nullptr, packed[0]);
+  }
+
+  void prepare(const Block& block) const {
+    const std::int64_t count = block.count, length = block.length(), all = kParts * count;
+    const std::int64_t stride = row_stride<T>(length);
+    Scratch<T> rows(all * stride), columns(length * all), product(all * stride),
+        packed(kParts * kernel_.packed_size(all, length)), overlap(count * all),
+        factor(count * all);
+    for (std::int64_t part = 0; part < kParts; ++part)
+      for (std::int64_t r = 0; r < count; ++r) {
+        const std::int64_t own = block.first + r;
+        T* const row = rows + (part * count + r) * stride;
+        std::copy_n(reflectors_ + part * plane_ + own * stride_, own, row);
+        std::fill(row + own, row + length, T(0));
+      }
+    // z Y* is made of (Y_re, -Y_im) for the real parts of z, and of (Y_im, Y_re) for the others.
     constexpr std::int64_t kTile = 16;
-    for (std::int64_t left = 0; left < length; left += kTile)
-      for (std::int64_t r = 0; r < count; ++r)
-        for (std::int64_t j = left; j < std::min(length, left + kTile); ++j)
-          columns[j * count + r] = rows[r * stride + j];
-    kernel_.pack(length, count, columns, count, nullptr, block.y);
-    kernel_.multiply_packed(count, count, length, rows, stride, block.y, overlap, count, Into::set);
-    // Row k of T is tau_k times (-(row k of Y^T Y) T, 1). We store T^T.
-    std::fill_n(factor.data(), count * count, T(0));
-    std::vector<T> row(static_cast<std::size_t>(count));
+    for (std::int64_t which = 0; which < kParts; ++which) {
+      for (std::int64_t left = 0; left < length; left += kTile)
+        for (std::int64_t r = 0; r < all; ++r) {
+          const T* const from = rows + (r + which * count) % all * stride;
+          const T sign = which == 0 && r >= count ? T(-1) : T(1);
+          for (std::int64_t j = left; j < std::min(length, left + kTile); ++j)
+            columns[j * all + r] = sign * from[j];
+        }
+      kernel_.pack(length, all, columns, all, nullptr, block.y[which]);
+      kernel_.multiply_packed(count, all, length, rows + which * count * stride, stride,
+                              block.y[which], overlap, all, which == 0 ? Into::set : Into::add);
+    }
+    // Row k of T is tau_k times (-(row k of Y^H Y) T, 1). `overlap` has the conjugate of Y^H Y. We
+    // store T^T.
+    std::fill_n(factor.data(), count * all, T(0));
+    std::vector<T> row(static_cast<std::size_t>(all));
     for (std::int64_t k = 0; k < count; ++k) {
       const T own = tau_[block.first + k];
       // The rows of T^T are the columns of T, so each entry is one dot product of rows.
       for (std::int64_t j = 0; j < k; ++j) {
-        T sum[4] = {};
-        const T *x = overlap + k * count, *y = factor + j * count;
-        std::int64_t i = j;
-        for (; i + 4 <= k; i += 4)
-          for (int h = 0; h < 4; ++h) sum[h] += x[i + h] * y[i + h];
-        for (; i < k; ++i) sum[0] += x[i] * y[i];
-        row[std::size_t(j)] = -own * ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+        const auto dot = [&](std::int64_t x_part, std::int64_t y_part) {
+          T sum[4] = {};
+          const T *x = overlap + k * all + x_part * count, *y = factor + j * all + y_part * count;
+          std::int64_t i = j;
+          for (; i + 4 <= k; i += 4)
+            for (int h = 0; h < 4; ++h) sum[h] += x[i + h] * y[i + h];
+          for (; i < k; ++i) sum[0] += x[i] * y[i];
+          return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        };
+        if constexpr (kParts == 1) {
+          row[std::size_t(j)] = -own * dot(0, 0);
+        } else {
+          row[std::size_t(j)] = -own * (dot(0, 0) + dot(1, 1));
+          row[std::size_t(count + j)] = -own * (dot(0, 1) - dot(1, 0));
+        }
       }
-      for (std::int64_t j = 0; j < k; ++j) factor[j * count + k] = row[std::size_t(j)];
-      factor[k * count + k] = own;
+      for (std::int64_t j = 0; j < k; ++j)
+        for (std::int64_t part = 0; part < kParts; ++part)
+          factor[j * all + part * count + k] = row[std::size_t(part * count + j)];
+      factor[k * all + k] = own;
     }
-    kernel_.pack(count, length, rows, stride, nullptr, packed);
-    kernel_.multiply_packed(count, length, count, factor, count, packed, product, stride,
-                            Into::set);
-    kernel_.pack(count, length, product, stride, nullptr, block.product);
+    T* into[kParts];
+    for (std::int64_t part = 0; part < kParts; ++part)
+      into[part] = packed + part * kernel_.packed_size(all, length);
+    pack_rows(count, length, rows, stride, into);
+    for (std::int64_t part = 0; part < kParts; ++part)
+      kernel_.multiply_packed(count, length, all, factor, all, into[part],
+                              product + part * count * stride, stride, Into::set);
+    pack_rows(count, length, product, stride, block.product);
   }
 
-  void apply(std::int64_t some, const T* vectors, const int* order, T* to,
+  void apply(std::int64_t some, const T* vectors, const int* order, E* to,
              std::int64_t to_stride) const {
-    Scratch<T> rows(some * stride_), overlap(some * kBlock), sign(some);
-    for (std::int64_t j = 0; j < some; ++j)
-      std::copy_n(vectors + order[j] * stride_, n_, rows + j * stride_);
-    for (const Block& block : blocks_) {
-      const std::int64_t length = block.length();
-      kernel_.multiply_packed(some, block.count, length, rows, stride_, block.y, overlap, kBlock,
-                              Into::set);
-      kernel_.multiply_packed(some, length, block.count, overlap, kBlock, block.product, rows,
-                              stride_, Into::subtract);
+    const std::int64_t step = kParts * stride_;
+    Scratch<T> rows(some * step), overlap(some * kParts * kBlock);
+    for (std::int64_t j = 0; j < some; ++j) {
+      const T* const from = vectors + order[j] * stride_;
+      for (std::int64_t part = 0; part < kParts; ++part)
+        for (std::int64_t i = 0; i < n_; ++i)
+          rows[j * step + part * stride_ + i] =
+              kParts == 1 ? from[i] : phase_[part * n_ + i] * from[i];
     }
-    for (std::int64_t j = 0; j < some; ++j) sign[j] = kernel_.sign(n_, rows + j * stride_);
-    kernel_.store_columns(n_, some, rows, stride_, sign, to, to_stride);
+    for (const Block& block : blocks_) {
+      const std::int64_t length = block.length(), all = kParts * block.count;
+      for (std::int64_t part = 0; part < kParts; ++part)
+        kernel_.multiply_packed(some, all, length, rows + part * stride_, step, block.y[part],
+                                overlap, kParts * kBlock, part == 0 ? Into::set : Into::add);
+      for (std::int64_t part = 0; part < kParts; ++part)
+        kernel_.multiply_packed(some, length, all, overlap, kParts * kBlock, block.product[part],
+                                rows + part * stride_, step, Into::subtract);
+    }
+    if constexpr (kParts == 1) {
+      Scratch<T> sign(some);
+      for (std::int64_t j = 0; j < some; ++j) sign[j] = kernel_.sign(n_, rows + j * step);
+      kernel_.store_columns(n_, some, rows, step, sign, to, to_stride);
+    } else {
+      kernel_.store_complex_columns(n_, some, rows, stride_, step, reinterpret_cast<T*>(to),
+                                    to_stride);
+    }
   }
 
   const LargeKernels<T>& kernel_ = large_kernels<T>();
-  std::int64_t n_, stride_;
-  const T *reflectors_, *tau_;
+  std::int64_t n_, stride_, plane_;
+  const T *reflectors_, *tau_, *phase_;
   std::vector<Block> blocks_;
 };
 

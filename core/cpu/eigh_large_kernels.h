@@ -56,6 +56,11 @@ struct LargeKernels {
   /// the end of the matrix.
   void (*symmetric_times)(std::int64_t first, std::int64_t end, const T* matrix,
                           std::int64_t stride, const T* x, T* y);
+  /// The same for a Hermitian matrix, whose imaginary parts are `plane` after the real ones. Row i
+  /// holds, up to the end of its diagonal block, what column i of the matrix holds. The imaginary
+  /// parts of x and y are `stride` after their real ones.
+  void (*hermitian_times)(std::int64_t first, std::int64_t end, const T* matrix, std::int64_t plane,
+                          std::int64_t stride, const T* x, T* y);
   /// sums[r] = sum over first <= j < end of rows[r][j] x[j]. `first` and `end` are multiples of
   /// kReach.
   void (*dots)(std::int64_t count, const T* rows, std::int64_t stride, std::int64_t first,
@@ -67,10 +72,16 @@ struct LargeKernels {
   /// 1. v[k - 1] = 1, and v is zero after it up to kReach. Returns tau, and the remaining entry in
   /// `left`.
   T (*reflector)(std::int64_t k, const T* row, T* v, T& left);
+  /// The same for complex numbers, with imaginary parts `plane` after the row's and `stride` after
+  /// v's real parts. What remains is left (phase[0] + i phase[1]), with a phase of size 1.
+  T(*complex_reflector)
+  (std::int64_t k, const T* row, std::int64_t plane, std::int64_t stride, T* v, T& left, T* phase);
   /// to += from.
   void (*add)(std::int64_t count, const T* from, T* to);
-  /// w = tau (w - tau / 2 (w . v) v) on the first k entries.
-  void (*finish_product)(std::int64_t k, T tau, const T* v, T* w);
+  /// w = tau (w - tau / 2 (w . v) v) on the first k entries. v and w are given in `parts` parts (one,
+  /// or real and imaginary), `stride` apart. The product is that of all.
+  void (*finish_product)(std::int64_t k, T tau, std::int64_t parts, std::int64_t stride, const T* v,
+                         T* w);
 
   // eigh_large_merge.h: merges of divide and conquer.
   void (*secular_value)(int count, int split, const T* pole, const T* z, T origin, T offset,
@@ -87,6 +98,11 @@ struct LargeKernels {
   /// Column j of `to` (n x count) is sign[j] times row j of `from`.
   void (*store_columns)(std::int64_t n, std::int64_t count, const T* from, std::int64_t from_stride,
                         const T* sign, T* to, std::int64_t to_stride);
+  /// The same for complex numbers, with the conjugates of the rows, whose imaginary parts are
+  /// `plane` after their real ones. The entry of largest magnitude of each column (the first one, if
+  /// several tie) becomes real and positive. `to` has real and imaginary parts in turn.
+  void (*store_complex_columns)(std::int64_t n, std::int64_t count, T* from, std::int64_t plane,
+                                std::int64_t from_stride, T* to, std::int64_t to_stride);
 };
 
 template <typename T>

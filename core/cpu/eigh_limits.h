@@ -16,7 +16,7 @@ template <typename T>
 bool solves_in_lanes(std::int64_t n, std::int64_t batch);
 
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+void eigh(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status, const Executor& executor, EighLimits limits);
 
 }  // namespace keel::cpu

@@ -36,7 +36,7 @@ std::vector<Rows> parts_of(const T* matrix, std::int64_t n, std::int64_t row_str
   std::int64_t count = n;
   for (std::int64_t i = n - 1; i > 0 && count > 1; --i)
     for (std::int64_t j = 0; j < i && count > 1; ++j) {
-      if (matrix[i * row_stride + j] == 0) continue;
+      if (matrix[i * row_stride + j] == T(0)) continue;
       const std::int64_t a = root(i), b = root(j);
       if (a == b) continue;
       parent[std::size_t(std::max(a, b))] = std::min(a, b);  // so a root is its part's first row
@@ -59,21 +59,22 @@ std::vector<Rows> parts_of(const T* matrix, std::int64_t n, std::int64_t row_str
 /// has its diagonal entry as the value and a unit vector. Without `vectors`, the values alone.
 template <typename T, typename Solve>
 EighStatus solve_by_parts(const T* matrix, std::int64_t n, std::int64_t row_stride,
-                          const std::vector<Rows>& parts, EighOrder order, T* values, T* vectors,
-                          std::int64_t vector_stride, const Solve& solve) {
+                          const std::vector<Rows>& parts, EighOrder order, RealOf<T>* values,
+                          T* vectors, std::int64_t vector_stride, const Solve& solve) {
   struct Pair {
-    T value;
+    RealOf<T> value;
     const Rows* rows;
     std::size_t vector;  ///< the offset of its column in part_vectors
   };
   std::vector<Pair> pairs;
   std::vector<T> part_vectors;  // of all parts, column by column
-  std::vector<T> part, part_values, columns;
+  std::vector<T> part, columns;
+  std::vector<RealOf<T>> part_values;
   for (const Rows& rows : parts) {
     const auto m = std::int64_t(rows.size());
     const auto size = std::size_t(m * m);
     part.assign(size, T(0));
-    part_values.assign(std::size_t(m), matrix[rows[0] * row_stride + rows[0]]);
+    part_values.assign(std::size_t(m), std::real(matrix[rows[0] * row_stride + rows[0]]));
     if (vectors != nullptr) columns.assign(size, T(1));
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j <= i; ++j)

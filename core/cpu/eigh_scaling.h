@@ -17,15 +17,18 @@ struct PowerOfTwo {
   T operator*(T x) const { return x * first * second; }
 };
 
-/// Computes the exponent of the largest magnitude in the lower triangle (0 for a zero matrix).
+/// Computes the exponent of the largest magnitude in the lower triangle (0 for a zero matrix). Of
+/// complex entries it takes real and imaginary parts, except the imaginary parts of the diagonal.
 /// Returns false if an entry is not finite.
-template <typename T>
-inline bool scale_exponent(std::int64_t n, const T* matrix, std::int64_t row_stride,
+template <typename E>
+inline bool scale_exponent(std::int64_t n, const E* matrix, std::int64_t row_stride,
                            int& exponent) {
+  using T = RealOf<E>;
+  constexpr std::int64_t kParts = kIsComplex<E> ? 2 : 1;
   T largest = 0, not_finite = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const T* row = matrix + i * row_stride;
-    for (std::int64_t j = 0; j <= i; ++j) {
+    const T* row = reinterpret_cast<const T*>(matrix + i * row_stride);
+    for (std::int64_t j = 0; j <= kParts * i; ++j) {
       const T size = row[j] < 0 ? -row[j] : row[j];
       largest = size > largest ? size : largest;
       not_finite += row[j] * T(0);  // 0 for finite numbers, NaN for the rest

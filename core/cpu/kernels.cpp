@@ -14,8 +14,8 @@ template <typename T>
 const Kernels<T>& kernels() {
   static constexpr Kernels<T> table{kLanes<T>,
                                     multiply<T>,
-                                    lanes_scratch<T>,
-                                    solve_lanes<T>,
+                                    {lanes_scratch<T>, solve_lanes<T>},
+                                    {lanes_scratch<std::complex<T>>, solve_lanes<std::complex<T>>},
                                     load<T>,
                                     tridiagonalise<T>,
                                     form_vectors<T>,

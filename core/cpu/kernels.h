@@ -73,6 +73,16 @@ struct Helpers {
   }
 };
 
+/// eigh_lanes.h: a batch, one matrix per lane. Without `vectors`, the values alone. E is real or
+/// complex.
+template <typename E>
+struct LaneKernels {
+  std::int64_t (*scratch)(std::int64_t n);
+  void (*solve)(std::int64_t first, std::int64_t count, Matrices<const E> matrices,
+                RealOf<E>* values, Matrices<E> vectors, EighOrder order, EighStatus* status,
+                int max_sweeps, RealOf<E>* scratch);
+};
+
 template <typename T>
 struct Kernels {
   int lanes;
@@ -80,11 +90,8 @@ struct Kernels {
   /// c = a b for n x n matrices with rows padded<T>(n) elements apart, b and c 64-byte aligned.
   void (*multiply)(std::int64_t n, const T* a, const T* b, T* c);
 
-  // eigh_lanes.h: a batch, one matrix per lane. Without `vectors`, the values alone.
-  std::int64_t (*lanes_scratch)(std::int64_t n);
-  void (*solve_lanes)(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
-                      Matrices<T> vectors, EighOrder order, EighStatus* status, int max_sweeps,
-                      T* scratch);
+  LaneKernels<T> real_lanes;
+  LaneKernels<std::complex<T>> complex_lanes;
 
   // eigh_one.h: one matrix over all lanes.
   bool (*load)(std::int64_t n, const T* matrix, std::int64_t row_stride, T* scaled, int& exponent);

@@ -16,9 +16,11 @@ const LargeKernels<T>& large_kernels() {
                                          largest<T>,
                                          scale<T>,
                                          symmetric_times<T>,
+                                         hermitian_times<T>,
                                          dots<T>,
                                          subtract_rows<T>,
                                          reflector<T>,
+                                         complex_reflector<T>,
                                          add<T>,
                                          finish_product<T>,
                                          secular_value<T>,
@@ -26,7 +28,8 @@ const LargeKernels<T>& large_kernels() {
                                          update_row<T>,
                                          turn<T>,
                                          sign<T>,
-                                         store_columns<T>};
+                                         store_columns<T>,
+                                         store_complex_columns<T>};
   return table;
 }
 template const LargeKernels<float>& large_kernels();

@@ -56,6 +56,21 @@ inline Vec<T> magnitude(Vec<T> x) {
   return x < 0 ? -x : x;
 }
 
+/// A complex number in each lane.
+template <typename T>
+struct ComplexVec {
+  Vec<T> re, im;
+
+  friend ComplexVec operator+(ComplexVec x, ComplexVec y) { return {x.re + y.re, x.im + y.im}; }
+  friend ComplexVec operator-(ComplexVec x, ComplexVec y) { return {x.re - y.re, x.im - y.im}; }
+  friend ComplexVec operator*(Vec<T> x, ComplexVec y) { return {x * y.re, x * y.im}; }
+  friend ComplexVec operator*(ComplexVec x, ComplexVec y) {
+    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
+  }
+  void operator+=(ComplexVec x) { *this = *this + x; }
+  void operator-=(ComplexVec x) { *this = *this - x; }
+};
+
 /// The sum of all lanes, halving the vector at each step.
 template <typename T, int LANES = kLanes<T>>
 inline T sum_lanes(typename VectorOf<T, LANES>::type x) {

@@ -62,7 +62,7 @@ class Polish {
     const Kernels<T>& kernel = kernels<T>();
     const std::int64_t size = n_ * n_;
     Scratch<T> scratch(std::max(kernel.svd_polish_scratch(matrices_.rows, matrices_.columns),
-                                lanes_ ? kernel.lanes_scratch(n_) : 0)),
+                                lanes_ ? kernel.real_lanes.scratch(n_) : 0)),
         squares(count * size), vectors(count * size), values(count * n_);
     std::vector<int> exponents(std::size_t(count), 0);
     std::vector<EighStatus> solved(std::size_t(count), EighStatus::by_fallback);
@@ -81,9 +81,9 @@ class Polish {
     const Matrices<T> answers{vectors, ready, n_, n_, size};
     if (lanes_) {
       for (std::int64_t first = 0; first < ready; first += kernel.lanes)
-        kernel.solve_lanes(first, std::min<std::int64_t>(kernel.lanes, ready - first), problems,
-                           values, answers, EighOrder::descending, solved.data(),
-                           EighLimits{}.max_sweeps, scratch);
+        kernel.real_lanes.solve(first, std::min<std::int64_t>(kernel.lanes, ready - first),
+                                problems, values, answers, EighOrder::descending, solved.data(),
+                                EighLimits{}.max_sweeps, scratch);
     } else {
       for (std::int64_t i = 0; i < ready; ++i)
         eigh<T>({squares + i * size, 1, n_, n_, size}, values,

@@ -1,7 +1,9 @@
 #pragma once
 
-// Stage: symmetric matrix -> eigenvalues, eigenvectors. Its gradient is gradient_rule.h.
+// Stage: symmetric or Hermitian matrix -> eigenvalues, eigenvectors. The gradient of real matrices
+// is gradient_rule.h.
 
+#include <complex>
 #include <cstdint>
 
 #include "keel/executor.h"
@@ -21,13 +23,17 @@ enum class EighStatus : std::uint8_t {
   not_converged = 3,  ///< cuSOLVER did not report convergence: values and vectors are NaN
 };
 
-/// Batched symmetric eigendecomposition M = V diag(values) V^T. The contract, for every backend:
+/// Batched eigendecomposition M = V diag(values) V^H of matrices of float or double, which are
+/// symmetric, or of std::complex<float> or std::complex<double>, which are Hermitian. The contract,
+/// for every backend:
 ///
-/// - Only the lower triangle and the diagonal are read.
+/// - Only the lower triangle and the diagonal are read. The imaginary parts of the diagonal are taken
+///   to be zero.
 /// - `values` holds batch x n numbers in the requested order. Column i of `vectors` belongs to
 ///   values[i]. One order is the exact reverse of the other, to the last bit.
 /// - The vectors are orthonormal. In each, the entry of largest magnitude (the first one, if
-///   several tie) is positive.
+///   several tie) is positive; if complex, its imaginary part is exactly zero. (Complex magnitudes
+///   that differ by rounding alone may count as different.)
 /// - `status`, if not null, receives one entry per matrix.
 /// - A matrix with NaN or infinity in its lower triangle gives NaN. Other matrices are not
 ///   affected.
@@ -53,23 +59,26 @@ namespace reference {
 /// Cyclic two-sided Jacobi in float64. Slow and plain: the other backends are tested against it.
 void eigh(Matrices<const double> matrices, double* values, Matrices<double> vectors,
           EighOrder order, EighStatus* status = nullptr);
+void eigh(Matrices<const std::complex<double>> matrices, double* values,
+          Matrices<std::complex<double>> vectors, EighOrder order, EighStatus* status = nullptr);
 }  // namespace reference
 
 namespace cpu {
 /// Householder tridiagonalisation and implicit QL; batches are solved with one matrix per SIMD
 /// lane. From n = 96 on: blocked reduction, divide and conquer and matrix products. The executor's
 /// threads share each matrix if a batch has fewer than eight and n >= 384, or only one and
-/// n >= 192. Otherwise one thread solves a matrix, or a pack of them. T is float or double.
+/// n >= 192. Otherwise one thread solves a matrix, or a pack of them. Complex matrices that are not
+/// solved one per lane take the second way for every n.
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+void eigh(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Executor& executor = serial());
 
-/// The values alone, without the work for vectors. Below n = 24 they are those of eigh to the last bit.
-/// From there on single matrices are solved by QL without square roots, and the values are, like
-/// eigh's, within 4 n epsilon of the largest magnitude of the exact ones.
+/// The values alone, without the work for vectors. Those of real matrices below n = 24 are eigh's to
+/// the last bit. Others may be solved by QL without square roots, and the values are, like eigh's,
+/// within 4 n epsilon of the largest magnitude of the exact ones.
 template <typename T>
-void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus* status = nullptr,
-              const Executor& executor = serial());
+void eigvalsh(Matrices<const T> matrices, RealOf<T>* values, EighOrder order,
+              EighStatus* status = nullptr, const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {
@@ -87,18 +96,23 @@ namespace cuda {
 /// GPUs with less shared memory than an H100 leave more to cuSOLVER: an A100 n > 64 (n > 1664), an
 /// RTX 30 or 40 n > 64 (n > 32).
 ///
+/// Complex matrices: n <= 128 (64) in one launch for the whole batch, and cuSOLVER beyond that; on
+/// GPUs with less shared memory n <= 64 (A100: 64, RTX 30 or 40: 32). Complex numbers must be aligned
+/// to their size.
+///
 /// For every stage in namespace cuda: all pointers are memory of the current device. The work is
 /// queued on the stream and the call does not wait for it, so it can be captured in a graph. In a
 /// build without CUDA the call throws keel::Error.
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+void eigh(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Stream& stream = {});
 
-/// The values alone. From n = 2048 on by cuSOLVER, without the work for vectors, unless the call is
-/// captured in a graph. Otherwise they are those of eigh to the last bit, in the same time.
+/// The values alone. From n = 2048 on (complex: where eigh is cuSOLVER's) by cuSOLVER, without the work for vectors;
+/// real ones not if the call is captured in a graph. Otherwise they are those of eigh to the last
+/// bit, in the same time.
 template <typename T>
-void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus* status = nullptr,
-              const Stream& stream = {});
+void eigvalsh(Matrices<const T> matrices, RealOf<T>* values, EighOrder order,
+              EighStatus* status = nullptr, const Stream& stream = {});
 }  // namespace cuda
 
 }  // namespace keel

@@ -1,9 +1,24 @@
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <type_traits>
 
 namespace keel {
+
+/// The type of the real numbers that belong to T: T itself, or U for std::complex<U>.
+template <typename T>
+struct RealNumber {
+  using type = T;
+};
+template <typename T>
+struct RealNumber<std::complex<T>> {
+  using type = T;
+};
+template <typename T>
+using RealOf = typename RealNumber<T>::type;
+template <typename T>
+inline constexpr bool kIsComplex = !std::is_same_v<T, RealOf<T>>;
 
 /// A batch of n x n matrices: row-major, rows `row_stride` elements apart, matrices `batch_stride`
 /// elements apart. This is a view: it owns nothing.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <complex>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -50,6 +51,27 @@ TEST(CudaPlan, EighOnBothSidesOfEveryLimit) {
   EXPECT_EQ(of(65, 1, kA100), EighPath::cusolver);
   EXPECT_EQ(in_double(32, kRtx4090), EighPath::block);
   EXPECT_EQ(in_double(33, kRtx4090), EighPath::cusolver);
+}
+
+TEST(CudaPlan, ComplexEighOnBothSidesOfEveryLimit) {
+  const auto of = [](std::int64_t n, const Card& card) {
+    return eigh_path<std::complex<float>>(n, 1, card);
+  };
+  const auto in_double = [](std::int64_t n, const Card& card) {
+    return eigh_path<std::complex<double>>(n, 1, card);
+  };
+  for (const NamedCard& on : kCards) {
+    EXPECT_EQ(of(1, on.card), EighPath::block);
+    EXPECT_EQ(of(64, on.card), EighPath::block);
+    EXPECT_EQ(of(129, on.card), EighPath::cusolver);
+    EXPECT_EQ(in_double(32, on.card), EighPath::block);
+    EXPECT_EQ(in_double(65, on.card), EighPath::cusolver);
+  }
+  EXPECT_EQ(of(128, kH200), EighPath::block);
+  EXPECT_EQ(of(65, kA100), EighPath::cusolver);
+  EXPECT_EQ(in_double(64, kA100), EighPath::block);
+  EXPECT_EQ(in_double(33, kRtx4090), EighPath::cusolver);
+  EXPECT_EQ(eigh_path<std::complex<float>>(4, 100000, kH200), EighPath::block);
 }
 
 TEST(CudaPlan, SvdOnBothSidesOfEveryLimit) {
@@ -158,7 +180,9 @@ std::string ranges(std::int64_t most, const std::function<bool(std::int64_t)>& t
 template <typename T>
 void add_eigh(std::ostream& page, const NamedCard& on) {
   for (const std::int64_t batch : {std::int64_t(1), kLeastTinyBatch}) {
-    page << "| " << on.name << " | float" << 8 * sizeof(T) << " | " << batch;
+    if (kIsComplex<T> && batch > 1) break;  // the same
+    page << "| " << on.name << " | " << (kIsComplex<T> ? "complex" : "float") << 8 * sizeof(T)
+         << " | " << (kIsComplex<T> ? "any" : std::to_string(batch));
     for (const EighPath path : {EighPath::tiny, EighPath::block, EighPath::middle, EighPath::wide})
       page << " | " << ranges(kLargestWide + 1, [&](std::int64_t n) {
         return eigh_path<T>(n, batch, on.card) == path;
@@ -188,6 +212,8 @@ std::string tables() {
   for (const NamedCard& on : kCards) {
     add_eigh<float>(page, on);
     add_eigh<double>(page, on);
+    add_eigh<std::complex<float>>(page, on);
+    add_eigh<std::complex<double>>(page, on);
   }
   page << "\nn of the n x n matrices that `svd` solves on each path, up to 512; cuSOLVER solves "
           "the others:\n\n"

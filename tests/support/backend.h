@@ -17,6 +17,7 @@
 #include "keel/moments.h"
 #include "support/activations.h"
 #include "support/batch.h"
+#include "support/hermitian.h"
 
 namespace keel::testing {
 
@@ -101,6 +102,8 @@ template <typename B>
 using OnEveryElement = ::testing::Types<On<B, float>, On<B, double>, On<B, Half>, On<B, BFloat16>>;
 template <typename B>
 using OnFloats = ::testing::Types<On<B, float>, On<B, double>>;
+template <typename B>
+using OnComplex = ::testing::Types<On<B, std::complex<float>>, On<B, std::complex<double>>>;
 
 template <typename T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -158,14 +161,14 @@ class BatchIn {
       if (i < n_ && j < n_)
         m(b, i, j) = all[std::size_t(k)];
       else
-        EXPECT_TRUE(std::isnan(all[std::size_t(k)])) << "written between the matrices";
+        EXPECT_TRUE(is_nan(all[std::size_t(k)])) << "written between the matrices";
     }
     return m;
   }
 
  private:
   std::vector<T> spread(const Batch<T>& m) const {
-    std::vector<T> all(std::size_t(batch_ * step_), std::numeric_limits<T>::quiet_NaN());
+    std::vector<T> all(std::size_t(batch_ * step_), not_a_number<T>());
     for (std::int64_t b = 0; b < batch_; ++b)
       for (std::int64_t i = 0; i < n_; ++i)
         for (std::int64_t j = 0; j < n_; ++j)

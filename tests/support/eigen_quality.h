@@ -2,7 +2,9 @@
 
 // The quality of an eigendecomposition, independent of single entries.
 
+#include <algorithm>
 #include <cmath>
+#include <complex>
 
 #include "batch.h"
 #include "fast.h"
@@ -31,7 +33,7 @@ std::int64_t unit_columns(const Batch<T>& vectors, std::int64_t b, const Wanted&
     for (std::int64_t axis = 0; axis < vectors.n; ++axis) {
       bool unit = wanted(axis);
       for (std::int64_t i = 0; i < vectors.n; ++i)
-        unit = unit && std::abs(double(vectors(b, i, j)) - (i == axis)) <= rounding<T>(1, 1);
+        unit = unit && std::abs(vectors(b, i, j) - T(i == axis)) <= rounding<RealOf<T>>(1, 1);
       count += unit;
     }
   return count;
@@ -68,6 +70,33 @@ EigenQuality eigen_quality(std::int64_t n, const T* m, const T* values, const T*
   for (std::size_t i = 0; i < size; ++i) gram[i * size + i] -= 1;
   const double root = std::sqrt(double(n > 0 ? n : 1));
   return {frobenius(residual) / root, frobenius(gram) / root};
+}
+
+/// Of a Hermitian matrix A + i B, by the real symmetric one (A, -B; B, A), each of whose eigenvalues
+/// is there twice.
+template <typename T>
+EigenQuality eigen_quality(std::int64_t n, const std::complex<T>* m, const T* values,
+                           const std::complex<T>* vectors) {
+  const auto size = std::size_t(n), all = 2 * size;
+  std::vector<double> real(all * all), v(all * all), twice(all);
+  const auto set = [&](std::vector<double>& to, std::size_t i, std::size_t j, double re,
+                       double im) {
+    to[i * all + j] = to[(i + size) * all + j + size] = re;
+    to[(i + size) * all + j] = im;
+    to[i * all + j + size] = -im;
+  };
+  for (std::size_t i = 0; i < size; ++i) {
+    twice[i] = twice[i + size] = double(values[i]);
+    for (std::size_t j = 0; j < size; ++j) {
+      const std::complex<double> x = m[std::max(i, j) * size + std::min(i, j)],
+                                 y = vectors[i * size + j];
+      set(real, i, j, x.real(), i == j ? 0 : i > j ? x.imag() : -x.imag());
+      set(v, i, j, y.real(), y.imag());
+    }
+  }
+  const EigenQuality quality = eigen_quality(2 * n, real.data(), twice.data(), v.data());
+  // Norms have a factor of root 2, which the relative residual lacks but for the root of the size.
+  return {std::sqrt(2.0) * quality.residual, quality.orthogonality};
 }
 
 }  // namespace keel::testing

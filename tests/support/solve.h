@@ -7,7 +7,7 @@ namespace keel::testing {
 
 template <typename T>
 struct Solved {
-  std::vector<T> values;  ///< batch x n
+  std::vector<RealOf<T>> values;  ///< batch x n
   Batch<T> vectors;
   std::vector<EighStatus> status;
 };
@@ -15,16 +15,17 @@ struct Solved {
 template <typename T>
 Solved<T> solve(const Batch<T>& m, const Executor& executor = serial(),
                 EighOrder order = EighOrder::descending) {
-  Solved<T> s{std::vector<T>(std::size_t(m.batch * m.n)), Batch<T>(m.batch, m.n),
+  Solved<T> s{std::vector<RealOf<T>>(std::size_t(m.batch * m.n)), Batch<T>(m.batch, m.n),
               std::vector<EighStatus>(std::size_t(m.batch))};
   cpu::eigh<T>(m.view(), s.values.data(), s.vectors.view(), order, s.status.data(), executor);
   return s;
 }
 
-inline Solved<double> solve_by_reference(const Batch<double>& m,
-                                         EighOrder order = EighOrder::descending) {
-  Solved<double> s{std::vector<double>(std::size_t(m.batch * m.n)), Batch<double>(m.batch, m.n),
-                   std::vector<EighStatus>(std::size_t(m.batch))};
+/// T is double or complex.
+template <typename T>
+Solved<T> solve_by_reference(const Batch<T>& m, EighOrder order = EighOrder::descending) {
+  Solved<T> s{std::vector<double>(std::size_t(m.batch * m.n)), Batch<T>(m.batch, m.n),
+              std::vector<EighStatus>(std::size_t(m.batch))};
   reference::eigh(m.view(), s.values.data(), s.vectors.view(), order, s.status.data());
   return s;
 }

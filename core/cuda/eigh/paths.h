@@ -23,10 +23,15 @@ template <typename T>
 void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                EighStatus* status, const Stream& stream);
 
+/// eigh of complex matrices, each in one block or a part of one.
+template <typename T>
+void eigh_hermitian(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors,
+                    EighOrder order, EighStatus* status, const Stream& stream);
+
 /// eigh by cuSOLVER's batched solver, for matrices that the other kernels cannot hold. Vectors that
 /// it returns not orthonormal are corrected. Without memory for vectors it computes the values alone.
 template <typename T>
-void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
-                   EighStatus* status, const Stream& stream);
+void eigh_cusolver(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors,
+                   EighOrder order, EighStatus* status, const Stream& stream);
 
 }  // namespace keel::cuda

@@ -4,6 +4,7 @@
 
 #include <cusolverDn.h>
 
+#include <complex>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,6 +46,8 @@ inline const Cusolver& cusolver(const char* operation, const Stream& stream) {
 
 template <typename T>
 constexpr cudaDataType kCusolverType = sizeof(T) == 4 ? CUDA_R_32F : CUDA_R_64F;
+template <typename T>
+constexpr cudaDataType kCusolverType<std::complex<T>> = sizeof(T) == 4 ? CUDA_C_32F : CUDA_C_64F;
 
 inline bool is_capturing(const char* operation, const Stream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
