@@ -9,7 +9,8 @@ namespace keel::ops {
 
 /// Eigenvalues and eigenvectors of (..., n, n) Hermitian matrices, as keel/eigh.h promises them: the lower triangle is read,
 /// and in each vector the entry of largest magnitude is real and positive. Imaginary parts on the diagonal are ignored.
-/// LibTorch's decomposition (LAPACK, cuSOLVER) does the work. On CUDA it waits for the device.
+/// LibTorch's decomposition (LAPACK, cuSOLVER) does the work. On CUDA it waits for the device. Errors are relative to the
+/// whole matrix, also for a row of zeros.
 Tensors<2> complex_eigh(const Tensor& matrix, bool descending);
 
 /// The eigenvalues alone, ascending.

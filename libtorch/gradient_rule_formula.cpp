@@ -40,6 +40,11 @@ struct Pairs {
   Tensor largest;      ///< largest |l|, 1 for a zero matrix
   /// B = V^H dL_dvectors and its adjoint. Every W_ij is linear, with real factors, in B_ij and conj(B_ji).
   Tensor b, b_transposed;
+
+  // Of large eigenvalues of both signs the whole gap may be out of range.
+  Tensor half_gap() const { return row / 2 - column / 2; }
+  /// (B_ji - B_ij) / 2, times `factor`.
+  Tensor apart(double factor = 1) const { return (b_transposed - b) * (factor / 2); }
 };
 
 Pairs pairs_of(const Tensor& values, const Tensor& b, const Tensor& b_transposed) {
@@ -77,7 +82,7 @@ Tensor series(const Pairs& pairs, int leader_terms, int follower_terms) {
 }
 
 Tensor weights(const Analytic&, const Pairs& pairs) {
-  return divide_where(pairs.distinct, pairs.b_transposed - pairs.b, 2 * (pairs.row - pairs.column));
+  return divide_where(pairs.distinct, pairs.apart(0.5), pairs.half_gap());
 }
 
 Tensor weights(const PowerIteration& rule, const Pairs& pairs) {
@@ -89,8 +94,8 @@ Tensor weights(const Taylor& rule, const Pairs& pairs) {
 }
 
 Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
-  const Tensor gap = (pairs.row - pairs.column) / pairs.largest;
-  const Tensor numerator = divided(pairs.b_transposed - pairs.b, 2 * pairs.largest);
+  const Tensor gap = pairs.half_gap() / (pairs.largest / 2);
+  const Tensor numerator = divided(pairs.apart(), pairs.largest);
   const double width = rule.width;
   if (width * width >= smallest_normal(gap))
     return divide_where(pairs.distinct, numerator * gap, gap * gap + width * width);
@@ -138,9 +143,9 @@ Tensor quotient_by(const Masked& rule, const Tensor& numerator, const Tensor& x,
 
 Tensor weights(const Masked& rule, const Pairs& pairs) {
   const double tolerance = tolerance_of(rule, pairs.b);
-  const Tensor gap = pairs.row - pairs.column;
-  const Tensor kept = pairs.distinct.logical_and(gap.abs() > tolerance * pairs.largest);
-  return divide_where(kept, pairs.b_transposed - pairs.b, 2 * gap);
+  const Tensor gap = pairs.half_gap();
+  const Tensor kept = pairs.distinct.logical_and(gap.abs() > tolerance * (pairs.largest / 2));
+  return divide_where(kept, pairs.apart(0.5), gap);
 }
 
 Tensor weights_of(const GradientRule& rule, const Pairs& pairs) {

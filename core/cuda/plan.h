@@ -80,7 +80,7 @@ enum class EighPath {
 
 /// The largest n that fits into 227 KB of shared memory.
 template <typename T>
-inline constexpr std::int64_t kLargestInBlock = sizeof(T) == 4 ? 128 : 64;
+inline constexpr std::int64_t kLargestInBlock = sizeof(RealOf<T>) == 4 ? 128 : 64;
 /// Twice that, as a matrix is decomposed in two halves. The smallest is larger than one half.
 template <typename T>
 inline constexpr std::int64_t kLargestMiddle = 2 * kLargestInBlock<T>;
@@ -107,7 +107,9 @@ constexpr std::int64_t block_size(std::int64_t n) {
 }
 template <typename T, typename Body>
 auto by_block_size(std::int64_t n, const Body& body) {
-  if constexpr (kIsComplex<T>)
+  if constexpr (kIsComplex<T> && kLargestInBlock<T> == 128)
+    return by_size<8, 16, 32, 64, 128>(n, body);
+  else if constexpr (kIsComplex<T>)
     return by_size<8, 16, 32, 64>(n, body);
   else if constexpr (kLargestInBlock<T> == 128)
     return by_size<4, 8, 16, 32, 64, 128>(n, body);
@@ -129,7 +131,7 @@ constexpr std::int64_t block_bytes(std::int64_t n, bool for_layers = false) {
                                   {6144, 8640, 5680, 17328, 59056, 216240}};
   constexpr int kOfDouble[2][5] = {{10112, 13696, 9632, 31264, 111392},
                                    {11008, 14528, 10032, 32048, 112944}};
-  constexpr int kOfComplexFloat[] = {10176, 6960, 21936, 76464},
+  constexpr int kOfComplexFloat[] = {10176, 6960, 21936, 76464, 216256},
                 kOfComplexDouble[] = {17088, 12336, 40752, 146736};
   int which = 0;
   while ((kIsComplex<T> ? 8 : 4) << which < n) ++which;

@@ -96,8 +96,9 @@ namespace cuda {
 /// GPUs with less shared memory than an H100 leave more to cuSOLVER: an A100 n > 64 (n > 1664), an
 /// RTX 30 or 40 n > 64 (n > 32).
 ///
-/// Complex matrices: n <= 64 in one launch for the whole batch (in float64 n <= 32 on an RTX 30 or
-/// 40), and cuSOLVER beyond that. Complex numbers must be aligned to their size.
+/// Complex matrices: n <= 128 (64) in one launch for the whole batch, and cuSOLVER beyond that; on
+/// GPUs with less shared memory n <= 64 (A100: 64, RTX 30 or 40: 32). Complex numbers must be aligned
+/// to their size.
 ///
 /// For every stage in namespace cuda: all pointers are memory of the current device. The work is
 /// queued on the stream and the call does not wait for it, so it can be captured in a graph. In a
@@ -106,7 +107,7 @@ template <typename T>
 void eigh(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Stream& stream = {});
 
-/// The values alone. From n = 2048 on (complex: n = 65) by cuSOLVER, without the work for vectors;
+/// The values alone. From n = 2048 on (complex: where eigh is cuSOLVER's) by cuSOLVER, without the work for vectors;
 /// real ones not if the call is captured in a graph. Otherwise they are those of eigh to the last
 /// bit, in the same time.
 template <typename T>

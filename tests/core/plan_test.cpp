@@ -63,10 +63,12 @@ TEST(CudaPlan, ComplexEighOnBothSidesOfEveryLimit) {
   for (const NamedCard& on : kCards) {
     EXPECT_EQ(of(1, on.card), EighPath::block);
     EXPECT_EQ(of(64, on.card), EighPath::block);
-    EXPECT_EQ(of(65, on.card), EighPath::cusolver);
+    EXPECT_EQ(of(129, on.card), EighPath::cusolver);
     EXPECT_EQ(in_double(32, on.card), EighPath::block);
     EXPECT_EQ(in_double(65, on.card), EighPath::cusolver);
   }
+  EXPECT_EQ(of(128, kH200), EighPath::block);
+  EXPECT_EQ(of(65, kA100), EighPath::cusolver);
   EXPECT_EQ(in_double(64, kA100), EighPath::block);
   EXPECT_EQ(in_double(33, kRtx4090), EighPath::cusolver);
   EXPECT_EQ(eigh_path<std::complex<float>>(4, 100000, kH200), EighPath::block);

@@ -357,7 +357,8 @@ using ComplexTypes = ::testing::Types<std::complex<float>, std::complex<double>>
 TYPED_TEST_SUITE(CudaHermitian, ComplexTypes);
 
 /// On both sides of the limits between kernels, and beyond what a block holds.
-const std::int64_t kHermitianSizes[] = {1, 2, 3, 8, 9, 16, 17, 32, 33, 50, 64, 65, 100, 200, 300};
+const std::int64_t kHermitianSizes[] = {1,  2,  3,  8,   9,   16,  17,  32, 33,
+                                        50, 64, 65, 100, 128, 129, 200, 300};
 
 TYPED_TEST(CudaHermitian, AsAccurateAsOnTheCpuWithTheSameValues) {
   using T = RealOf<TypeParam>;
@@ -386,7 +387,7 @@ TYPED_TEST(CudaHermitian, AsAccurateAsOnTheCpuWithTheSameValues) {
 
 TYPED_TEST(CudaHermitian, ValuesAlone) {
   using T = RealOf<TypeParam>;
-  for (const std::int64_t n : {1, 5, 64, 65, 200}) {
+  for (const std::int64_t n : {1, 5, 64, 65, 128, 129, 200}) {
     Batch<TypeParam> m = random_hermitian<TypeParam>(2, n, 23);
     m(1, 0, 0) = not_a_number<TypeParam>();
     const Solved<TypeParam> both = solve_on_device(m);
@@ -406,7 +407,7 @@ TYPED_TEST(CudaHermitian, ValuesAlone) {
 }
 
 TYPED_TEST(CudaHermitian, CanBeCapturedInAGraph) {
-  for (const std::int64_t n : {5, 24, 64, 100, 200}) {
+  for (const std::int64_t n : {5, 24, 64, 100, 128, 200}) {
     const Batch<TypeParam> m = random_hermitian<TypeParam>(2, n, 11);
     const auto eager = solve_on_device(m).vectors.data;
     Problem<TypeParam> problem(m);
@@ -417,7 +418,7 @@ TYPED_TEST(CudaHermitian, CanBeCapturedInAGraph) {
 
 TYPED_TEST(CudaHermitian, SmallPartsKeepTheirOwnAccuracy) {
   using T = RealOf<TypeParam>;
-  for (const std::int64_t n : {2, 3, 4, 8, 16, 32}) {
+  for (const std::int64_t n : {2, 3, 4, 8, 16, 32, 64}) {
     if (path_of<TypeParam>(2 * n) != cuda::EighPath::block) continue;
     for (const double factor : {1e-8, 1e-17, double(std::numeric_limits<T>::min()) * 1e6}) {
       SCOPED_TRACE(::testing::Message() << "n = " << n << ", factor = " << factor);
@@ -436,7 +437,7 @@ TYPED_TEST(CudaHermitian, SmallPartsKeepTheirOwnAccuracy) {
 }
 
 TYPED_TEST(CudaHermitian, SteepMatrices) {
-  for (const std::int64_t n : {8, 33, 64, 150})
+  for (const std::int64_t n : {8, 33, 64, 128, 150})
     for (const double step : {0.05, 0.2, 0.8, 4.0}) {
       SCOPED_TRACE(::testing::Message() << "n = " << n << ", step = " << step);
       if (is_too_large(n, 64)) continue;
@@ -452,7 +453,8 @@ TYPED_TEST(CudaHermitian, SteepMatrices) {
 }
 
 TYPED_TEST(CudaHermitian, LargeBatches) {
-  for (const auto& [n, batch] : {std::pair{8, 4099}, {16, 3000}, {32, 1000}, {64, 600}}) {
+  for (const auto& [n, batch] :
+       {std::pair{8, 4099}, {16, 3000}, {32, 1000}, {64, 600}, {100, 300}}) {
     const Batch<TypeParam> few = random_hermitian<TypeParam>(2, n, 13);
     Batch<TypeParam> many(batch, n);
     for (std::int64_t b = 0; b < batch; ++b) many.set(b, few.matrix(b % 2));

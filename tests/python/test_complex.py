@@ -1,6 +1,7 @@
 """Complex matrices: decompositions against mpmath and by their residuals, gradients against finite differences, against
 torch where its own are finite, and against those of real matrices, of which these are rotations."""
 
+import itertools
 import math
 
 import pytest
@@ -168,9 +169,32 @@ def test_empty_rectangles(shape):
 
 def test_a_matrix_does_not_depend_on_its_batch():
     m, a = hermitian(random(5, 6, 6)), random(5, 6, 4)
-    for function, x in ((keel.eigh, m), (keel.svd, a)):
+
+    def with_gradient(x):
+        x = x.clone().requires_grad_()
+        found = keel.expm(x) @ keel.projector(x, 2, "masked")
+        return found.detach(), torch.autograd.grad(found.imag.sum(), x)[0]
+
+    def functions(x):
+        return keel.pinv(x), keel.procrustes(x), keel.singular(x, torch.sin)
+
+    for function, x in ((keel.eigh, m), (keel.svd, a), (with_gradient, m), (functions, a)):
         for found, flipped in zip(function(x), function(x.flip(0))):
             assert torch.equal(found, flipped.flip(0))
+
+
+def test_gradients_of_huge_and_tiny_matrices():
+    m = of_values((1.0, 0.6, 0.2, -0.9)).to(torch.complex64)
+    weights = torch.linspace(-1, 2, 16, device=DEVICE).reshape(4, 4).cos()
+
+    def gradient(x, rule, factor=1.0):
+        x = x.clone().requires_grad_()
+        values, vectors = keel.eigh(x, rule)
+        return torch.autograd.grad((vectors.abs().square() * weights).sum() * factor, x)[0]
+
+    for rule, power in itertools.product(RULES, (2.0**-100, 2.0**120, 2.0**127)):
+        large = 2.0**20  # so that gradients of huge matrices are normal numbers
+        close(gradient(m * power, rule, large) * (power / large), gradient(m, rule), 1e-4)
 
 
 def test_views_are_read_as_they_are():
@@ -325,6 +349,48 @@ def test_singular_functions_by_differences(shape, point):
             assert gradgradcheck(function, a, fast_mode=True, atol=1e-4)
 
 
+def by_mpmath(mpmath, f, m):
+    """V f(l) V^H of the Hermitian m."""
+    values, vectors = mpmath.eighe(m)
+    return vectors * mpmath.diag([f(value) for value in values]) * vectors.transpose_conj()
+
+
+def of_gram(mpmath, f, a):
+    """U f(S) V^H of a matrix of full column rank."""
+    return a * by_mpmath(mpmath, lambda square: f(mpmath.sqrt(square)) / mpmath.sqrt(square), a.transpose_conj() * a)
+
+
+MPMATH = {
+    "sqrtm": (keel.sqrtm, by_mpmath, "sqrt"),
+    "logm": (keel.logm, by_mpmath, "log"),
+    "expm": (keel.expm, by_mpmath, "exp"),
+    "own": (lambda m: keel.spectral(m, torch.sin), by_mpmath, "sin"),
+    "procrustes": (keel.procrustes, of_gram, lambda s: 1),
+    "singular": (lambda a: keel.singular(a, torch.sin), of_gram, "sin"),
+    "pinv": (lambda a: keel.pinv(a).mH, of_gram, lambda s: 1 / s),
+}
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-11, 1e-7, 1e-3])
+@pytest.mark.parametrize("name", MPMATH)
+def test_gradients_at_clusters_are_those_of_mpmath(name, gap):
+    mpmath = pytest.importorskip("mpmath")
+    function, truth, f = MPMATH[name]
+    values = [2.0, 1.0 + 2 * gap, 1.0 + gap, 1.0]
+    x = of_values(values) if truth is by_mpmath else rectangle(values, 5, 4)
+    along, weights = random(*x.shape, seed=1), random(*x.shape, seed=2)
+    if truth is by_mpmath:
+        along = hermitian(along)
+    _, found = by_gradient(function, x, weights)
+    with mpmath.workdps(80):
+        f = getattr(mpmath, f) if isinstance(f, str) else f
+        at, to, step = mpmath.matrix(x.tolist()), mpmath.matrix(along.tolist()), mpmath.mpf(10) ** -25
+        slope = (truth(mpmath, f, at + step * to) - truth(mpmath, f, at - step * to)) / (2 * step)
+        exact = sum(mpmath.re(mpmath.conj(w) * s) for w, s in zip(mpmath.matrix(weights.tolist()), slope))
+    size = found.norm() * along.norm()
+    assert abs((found.conj() * along).real.sum().item() - float(exact)) <= 1e-13 * size
+
+
 def phase_free(values, vectors):
     """All of a pair that has a derivative, without the phases."""
     weights = torch.linspace(1, 2, vectors.shape[-1], dtype=torch.double, device=DEVICE)
@@ -346,6 +412,24 @@ def test_decompositions_by_differences():
         a = random(*shape, seed=4).requires_grad_()
         assert gradcheck(lambda a: both_sides(*keel.svd(a)), a, check_forward_ad=True)
         assert gradgradcheck(lambda a: both_sides(*keel.svd(a)), a)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_forward_mode_is_the_adjoint_of_backward_mode(rule):
+    """Under every rule, and for losses that see phases too."""
+    forward = torch.autograd.forward_ad
+    m, a = hermitian(random(4, 4)), random(5, 3)
+    for decompose, x in ((lambda m: keel.eigh(m, rule), m), (lambda a: keel.svd(a, rule), a)):
+        along = hermitian(random(4, 4, seed=1)) if x.shape[0] == 4 else random(5, 3, seed=1)
+        y = x.clone().requires_grad_()
+        results = decompose(y)
+        weights = [torch.randn_like(result) for result in results]
+        (gradient,) = torch.autograd.grad(results, y, weights)
+        with forward.dual_level():
+            tangents = [forward.unpack_dual(dual).tangent for dual in decompose(forward.make_dual(x, along))]
+        there = (gradient.conj() * along).real.sum()
+        back = sum((weight.conj() * tangent).real.sum() for weight, tangent in zip(weights, tangents))
+        assert abs(there - back) <= 1e-12 * gradient.norm() * along.norm()
 
 
 def test_gradients_are_torchs_where_torch_has_them():

@@ -13,11 +13,12 @@ void eigh_hermitian(Matrices<const E> matrices, RealOf<E>* values, Matrices<E> v
     using T = RealOf<E>;
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, HermitianStorage<T, N>>;
     static_assert(kBytes == block_bytes<E>(N));
+    const Scratch<T> stash("keel::eigh", stream, matrices.batch * HermitianStorage<T, N>::kStash);
     launch("keel::eigh", eigh_hermitian_kernel<T, N>,
            {.blocks = blocks_of_teams<T, N>(matrices.batch),
             .threads = Team<T, N>::kSize * kTeams<T, N>,
             .bytes = kBytes},
-           stream, matrices, values, vectors, order, status);
+           stream, matrices, values, vectors, order, status, static_cast<T*>(stash));
   });
 }
 

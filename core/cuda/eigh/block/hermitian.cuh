@@ -1,6 +1,6 @@
 #pragma once
 
-// One Hermitian matrix, n <= 64, solved by one block (or a warp) as decompose.cuh solves symmetric
+// One Hermitian matrix, n <= 128 (float64: 64), solved by one block (or a warp) as decompose.cuh solves symmetric
 // ones. A diagonal matrix of phases makes the tridiagonal matrix real, so divide and conquer is the
 // same. The two steps around it are here. Real and imaginary parts are in different matrices.
 
@@ -14,9 +14,20 @@ namespace keel::cuda {
 /// The real parts of M and of the reflectors are in Storage::reflectors, those of p in Storage::p.
 template <typename T, int N>
 struct HermitianStorage : Storage<T, N> {
-  alignas(16) T imaginary[N * Storage<T, N>::kRow];
-  alignas(16) T imaginary_p[Storage<T, N>::kRow];
+  using Storage<T, N>::kRow;
+  /// Whether imaginary parts are where divide and conquer has its update, and outside meanwhile.
+  static constexpr bool kStashes = N > 64;
+  static constexpr int kStash = kStashes ? N * kRow : 0;  ///< numbers in global memory
+  alignas(16) T own_imaginary[kStashes ? 1 : N * kRow];
+  alignas(16) T imaginary_p[kRow];
   alignas(16) T phase[2][N];  ///< of each row of the tridiagonal matrix: real and imaginary parts
+
+  __device__ T* imaginary() {
+    if constexpr (kStashes)
+      return this->update;
+    else
+      return own_imaginary;
+  }
 };
 
 /// Leaves M in s, both triangles, and in s.vectors the size of each entry, which says where M is zero.
@@ -43,8 +54,8 @@ __device__ UnitScale<T> load_hermitian(const Team<T, N>& team, int n, const std:
     if (c <= j && j < n) {
       s.vectors[at] = s.vectors[mirrored] = larger;
       s.reflectors[at] = s.reflectors[mirrored] = re;
-      s.imaginary[mirrored] = -im;
-      s.imaginary[at] = im;
+      s.imaginary()[mirrored] = -im;
+      s.imaginary()[at] = im;
     }
     size = fmax(size, larger);
   }
@@ -58,7 +69,9 @@ template <typename T, int N>
 __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const UnitScale<T>& scale,
                                          bool several, HermitianStorage<T, N>& s) {
   using Members = Team<T, N>;
-  constexpr int kOwn = Members::kOwn, kRow = Members::kRow, kRowsOfWarp = 32 / Members::kLanes;
+  constexpr int kOwn = Members::kOwn, kRow = Members::kRow, kPiece = Members::kPiece,
+                kRowsOfWarp = 32 / Members::kLanes;
+  constexpr bool kHeld = kOwn * sizeof(T) <= 64;  // the reflector, in registers
   const int r = team.column(), from = s.order[min(r, n - 1)];
   UnitScale<T> unit = scale;
   if (several) unit.set(int(s.part_exponent[from]));
@@ -68,7 +81,7 @@ __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const Un
     const int c = team.element(i), at = from * kRow + s.order[min(c, n - 1)];
     const bool exists = scale.finite && r < n && c < n;
     re[i] = exists ? unit.down(s.reflectors[at]) : T(0);
-    im[i] = exists ? unit.down(s.imaginary[at]) : T(0);
+    im[i] = exists ? unit.down(s.imaginary()[at]) : T(0);
   }
   if (team.lane() == 0) {
     s.phase[0][r] = 1;
@@ -76,8 +89,7 @@ __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const Un
   }
   team.sync();  // now reflectors may overwrite M
   for (int k = 0; k + 1 < n; ++k) {
-    T *const reflector = s.reflectors + k * kRow, *const imaginary = s.imaginary + k * kRow;
-    T x[kOwn], y[kOwn];
+    T *const reflector = s.reflectors + k * kRow, *const imaginary = s.imaginary() + k * kRow;
     // The whole warp of row k takes part, because the sums need its lanes.
     if (r / kRowsOfWarp == k / kRowsOfWarp) {
       T above_re = 0, above_im = 0, tails[2] = {};
@@ -85,20 +97,26 @@ __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const Un
       for (int i = 0; i < kOwn; ++i) {  // column k is the conjugate of row k
         const int c = team.element(i);
         if (c == k + 1) above_re = re[i], above_im = -im[i];
-        x[i] = c > k + 1 ? re[i] : T(0);
-        y[i] = c > k + 1 ? -im[i] : T(0);
-        tails[i % 2] = fma(x[i], x[i], fma(y[i], y[i], tails[i % 2]));
+        const T x = c > k + 1 ? re[i] : T(0), y = c > k + 1 ? im[i] : T(0);
+        tails[i % 2] = fma(x, x, fma(y, y, tails[i % 2]));
       }
       // All but one are zero.
       const SizeAndPhase<T> above(team.sum(above_re), team.sum(above_im));
       const Householder<T> made(above.size, team.sum(tails[0] + tails[1]));
       const T head = above.size - made.beta;
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i)
-        if (team.element(i) == k + 1) x[i] = head * above.re, y[i] = head * above.im;
       if (r == k) {
-        team.store(reflector, x);
-        team.store(imaginary, y);
+#pragma unroll
+        for (int i = 0; i < kOwn; i += kPiece) {
+          Pack<T, kPiece> x, y;
+#pragma unroll
+          for (int e = 0; e < kPiece; ++e) {
+            const int c = team.element(i + e);
+            x.at[e] = c > k + 1 ? re[i + e] : c == k + 1 ? head * above.re : T(0);
+            y.at[e] = c > k + 1 ? -im[i + e] : c == k + 1 ? head * above.im : T(0);
+          }
+          pack_at<kPiece>(reflector + team.element(i)) = x;
+          pack_at<kPiece>(imaginary + team.element(i)) = y;
+        }
         if (team.lane() == 0) {
           s.coupling[k] = made.beta;
           s.reflector_scale[k] = made.scale;
@@ -114,15 +132,33 @@ __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const Un
     team.sync();
     const bool has_rows = (r | (kRowsOfWarp - 1)) >= k;  // the same for the whole warp
     const T factor = s.reflector_scale[k];
-    T p_re = 0, p_im = 0;
+    T p_re = 0, p_im = 0, held_x[kOwn], held_y[kOwn];
+    // Numbers i, i + 1, ... of the reflector.
+    const auto part = [&](const T(&held)[kOwn], const T* row, int i) {
+      if constexpr (kHeld) {
+        Pack<T, kPiece> some;
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) some.at[e] = held[i + e];
+        return some;
+      } else {
+        return pack_at<kPiece>(row + team.element(i));
+      }
+    };
     if (has_rows) {
-      team.load(reflector, x);
-      team.load(imaginary, y);
+      if constexpr (kHeld) {
+        team.load(reflector, held_x);
+        team.load(imaginary, held_y);
+      }
       T sum_re[2] = {}, sum_im[2] = {};
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        sum_re[i % 2] = fma(re[i], x[i], fma(-im[i], y[i], sum_re[i % 2]));
-        sum_im[i % 2] = fma(re[i], y[i], fma(im[i], x[i], sum_im[i % 2]));
+      for (int i = 0; i < kOwn; i += kPiece) {
+        const auto x = part(held_x, reflector, i), y = part(held_y, imaginary, i);
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) {
+          const T a = re[i + e], b = im[i + e];
+          sum_re[e % 2] = fma(a, x.at[e], fma(-b, y.at[e], sum_re[e % 2]));
+          sum_im[e % 2] = fma(a, y.at[e], fma(b, x.at[e], sum_im[e % 2]));
+        }
       }
       p_re = (r > k ? factor : T(0)) * team.sum(sum_re[0] + sum_re[1]);
       p_im = (r > k ? factor : T(0)) * team.sum(sum_im[0] + sum_im[1]);
@@ -135,30 +171,31 @@ __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const Un
     if (has_rows) {
       // M - x p^H - (p - along x) x^H, with along = scale (p . x), which is real. p is read twice,
       // because registers are scarce.
-      constexpr int kPiece = Members::kPiece;
       T sums[2] = {};
 #pragma unroll
       for (int i = 0; i < kOwn; i += kPiece) {
-        const auto u = pack_at<kPiece>(s.p + team.element(i)),
+        const auto x = part(held_x, reflector, i), y = part(held_y, imaginary, i),
+                   u = pack_at<kPiece>(s.p + team.element(i)),
                    v = pack_at<kPiece>(s.imaginary_p + team.element(i));
 #pragma unroll
         for (int e = 0; e < kPiece; ++e)
-          sums[e % 2] = fma(u.at[e], x[i + e], fma(v.at[e], y[i + e], sums[e % 2]));
+          sums[e % 2] = fma(u.at[e], x.at[e], fma(v.at[e], y.at[e], sums[e % 2]));
       }
       const T along = factor * team.sum(sums[0] + sums[1]), x_r = reflector[r], y_r = imaginary[r];
       p_re = fma(-along, x_r, p_re);
       p_im = fma(-along, y_r, p_im);
 #pragma unroll
       for (int i = 0; i < kOwn; i += kPiece) {
-        const auto u = pack_at<kPiece>(s.p + team.element(i)),
+        const auto x = part(held_x, reflector, i), y = part(held_y, imaginary, i),
+                   u = pack_at<kPiece>(s.p + team.element(i)),
                    v = pack_at<kPiece>(s.imaginary_p + team.element(i));
 #pragma unroll
         for (int e = 0; e < kPiece; ++e) {
           T &a = re[i + e], &b = im[i + e];
           a = fma(-x_r, u.at[e], fma(-y_r, v.at[e], a));
           b = fma(-y_r, u.at[e], fma(x_r, v.at[e], b));
-          a = fma(-p_re, x[i + e], fma(-p_im, y[i + e], a));
-          b = fma(-p_im, x[i + e], fma(p_re, y[i + e], b));
+          a = fma(-p_re, x.at[e], fma(-p_im, y.at[e], a));
+          b = fma(-p_im, x.at[e], fma(p_re, y.at[e], b));
         }
       }
     }
@@ -191,20 +228,32 @@ struct HermitianBack {
     constexpr int kZeros = SEGMENT * 16 / Members::kLanes;
 #pragma unroll 1
     for (int k = min(16 * SEGMENT + 15, real.n - 3); k >= 16 * SEGMENT; --k) {
-      T x[kOwn], y[kOwn], sum_re[2] = {}, sum_im[2] = {};
-      real.template load<kZeros>(s.reflectors + k * kRow, x);
-      real.template load<kZeros>(s.imaginary + k * kRow, y);
+      // Read twice where registers are scarce.
+      const T *const reflector = s.reflectors + k * kRow, *const imaginary =
+                                                              s.imaginary() + k * kRow;
+      T sum_re[2] = {}, sum_im[2] = {};
 #pragma unroll
-      for (int i = kZeros; i < kOwn; ++i) {
-        sum_re[i % 2] = fma(x[i], re[i], fma(y[i], im[i], sum_re[i % 2]));
-        sum_im[i % 2] = fma(x[i], im[i], fma(-y[i], re[i], sum_im[i % 2]));
+      for (int i = kZeros; i < kOwn; i += kPiece) {
+        const auto x = pack_at<kPiece>(reflector + real.piece(i)),
+                   y = pack_at<kPiece>(imaginary + real.piece(i));
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) {
+          const T a = re[i + e], b = im[i + e];
+          sum_re[e % 2] = fma(x.at[e], a, fma(y.at[e], b, sum_re[e % 2]));
+          sum_im[e % 2] = fma(x.at[e], b, fma(-y.at[e], a, sum_im[e % 2]));
+        }
       }
       const T scale = s.reflector_scale[k], f = scale * Real::sum(sum_re[0] + sum_re[1]),
               g = scale * Real::sum(sum_im[0] + sum_im[1]);
 #pragma unroll
-      for (int i = kZeros; i < kOwn; ++i) {
-        re[i] = fma(-f, x[i], fma(g, y[i], re[i]));
-        im[i] = fma(-f, y[i], fma(-g, x[i], im[i]));
+      for (int i = kZeros; i < kOwn; i += kPiece) {
+        const auto x = pack_at<kPiece>(reflector + real.piece(i)),
+                   y = pack_at<kPiece>(imaginary + real.piece(i));
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) {
+          re[i + e] = fma(-f, x.at[e], fma(g, y.at[e], re[i + e]));
+          im[i + e] = fma(-f, y.at[e], fma(-g, x.at[e], im[i + e]));
+        }
       }
     }
     if constexpr (SEGMENT > 0) apply<SEGMENT - 1>();
@@ -230,6 +279,7 @@ struct HermitianBack {
       im[i] *= vector[i];
     }
     apply<(N - 1) / 16>();
+    if constexpr (HermitianStorage<T, N>::kStashes) real.team.sync();  // reflectors are in s.update
     store(real.own, re);
     store(s.update + (real.own - s.vectors), im);
     real.team.sync();
@@ -238,17 +288,24 @@ struct HermitianBack {
 
 /// Leaves the eigenvalues in s.sorted_value, descending, and the real and imaginary parts of the
 /// eigenvectors in the columns of s.vectors and s.update. If an entry is not finite, returns false
-/// and everything is NaN.
+/// and everything is NaN. `stash`: HermitianStorage::kStash numbers in global memory.
 template <typename T, int N>
 __device__ bool decompose_hermitian(const Team<T, N>& team, int n, const std::complex<T>* source,
-                                    std::int64_t row_stride, HermitianStorage<T, N>& s) {
+                                    std::int64_t row_stride, T* stash, HermitianStorage<T, N>& s) {
   using Members = Team<T, N>;
   constexpr int kOwn = Members::kOwn, kRow = Members::kRow;
   UnitScale<T> scale = load_hermitian(team, n, source, row_stride, s);
   team.sync();
   const bool several = order_rows(team, n, s);
   tridiagonalise_hermitian(team, n, scale, several, s);
+  // Each thread gets back what it has put there.
+  constexpr int kPack = 16 / int(sizeof(T));
+  for (int i = team.thread() * kPack; i < s.kStash; i += Members::kSize * kPack)
+    pack_at<kPack>(stash + i) = pack_at<kPack>(s.imaginary() + i);
   divide_and_conquer(team, n, s);
+  for (int i = team.thread() * kPack; i < s.kStash; i += Members::kSize * kPack)
+    pack_at<kPack>(s.imaginary() + i) = pack_at<kPack>(stash + i);
+  if constexpr (s.kStashes) team.sync();
   HermitianBack<T, N>(team, n, s).run();
 
   const int j = team.column();
@@ -288,22 +345,24 @@ __device__ bool decompose_hermitian(const Team<T, N>& team, int n, const std::co
 
 /// Blocks per multiprocessor, as far as registers decide.
 template <typename T, int N>
-inline constexpr int kHermitianBlocks = N < 64           ? 0
-                                        : sizeof(T) == 4 ? 2
-                                                         : 1;
+inline constexpr int kHermitianBlocks = N < 64                      ? 0
+                                        : N == 64 && sizeof(T) == 4 ? 2
+                                                                    : 1;
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kHermitianBlocks<T, N>)
     eigh_hermitian_kernel(Matrices<const std::complex<T>> matrices, T* values,
-                          Matrices<std::complex<T>> vectors, EighOrder order, EighStatus* status) {
+                          Matrices<std::complex<T>> vectors, EighOrder order, EighStatus* status,
+                          T* stash) {
   extern __shared__ __align__(16) unsigned char memory[];
   const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;
   const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
   const Team<T, N> team{int(threadIdx.x) % Team<T, N>::kSize};
   auto& s = reinterpret_cast<HermitianStorage<T, N>*>(memory)[slot];
   const bool exists = index < matrices.batch;  // as in eigh_kernel
-  const bool finite = decompose_hermitian(team, n, matrices[exists ? index : matrices.batch - 1],
-                                          matrices.row_stride, s);
+  const bool finite =
+      decompose_hermitian(team, n, matrices[exists ? index : matrices.batch - 1],
+                          matrices.row_stride, stash + std::int64_t(blockIdx.x) * s.kStash, s);
   if (!exists) return;
   for (int at = team.thread(); at < n; at += Team<T, N>::kSize)
     values[index * n + at] = s.sorted_value[place_in(order, n, at)];
