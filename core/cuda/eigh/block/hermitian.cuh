@@ -120,10 +120,14 @@ __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const Un
         if (team.lane() == 0) {
           s.coupling[k] = made.beta;
           s.reflector_scale[k] = made.scale;
-          const T last_re = s.phase[0][k], last_im = s.phase[1][k];
+          const T last_re = s.phase[0][k], last_im = s.phase[1][k],
+                  x = last_re * above.re - last_im * above.im,
+                  y = last_re * above.im + last_im * above.re;
           if (made.beta != 0) {
-            s.phase[0][k + 1] = last_re * above.re - last_im * above.im;
-            s.phase[1][k + 1] = last_re * above.im + last_im * above.re;
+            // A product of many would drift away from size 1.
+            const T mended = T(1.5) - T(0.5) * (x * x + y * y);
+            s.phase[0][k + 1] = mended * x;
+            s.phase[1][k + 1] = mended * y;
           }
         }
       }
