@@ -151,7 +151,9 @@ class LaneSolver {
       const V norm = square_root<T>(alpha_square + square), sum = size + norm;
       off_[k] = reflect ? -norm : size;
       tau_[k] = reflect ? sum / norm : V{};
-      const X next = phase_[k] * phase;
+      const X product = phase_[k] * phase;
+      // A product of many would drift away from size 1.
+      const X next = (T(1.5) - T(0.5) * square_of(product)) * product;
       const M joined = off_[k] != 0;
       phase_[k + 1] = {joined ? next.re : broadcast(T(1)), joined ? next.im : V{}};
       return {reflect ? phase.re / sum : V{}, reflect ? -phase.im / sum : V{}};

@@ -137,10 +137,13 @@ class Reduction {
     } else {
       T turn[2];
       tau_[k] = kernel_.complex_reflector(k, row, plane_, stride_, v, off_diagonal_[k - 1], turn);
-      const T re = phase_[k], im = phase_[n_ + k];
+      const T re = phase_[k] * turn[0] - phase_[n_ + k] * turn[1],
+              im = phase_[k] * turn[1] + phase_[n_ + k] * turn[0];
+      // A product of many would drift away from size 1.
+      const T mended = T(1.5) - T(0.5) * (re * re + im * im);
       const bool joined = off_diagonal_[k - 1] != 0;
-      phase_[k - 1] = joined ? re * turn[0] - im * turn[1] : T(1);
-      phase_[n_ + k - 1] = joined ? re * turn[1] + im * turn[0] : T(0);
+      phase_[k - 1] = joined ? mended * re : T(1);
+      phase_[n_ + k - 1] = joined ? mended * im : T(0);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/eigen_quality.h"
+#include "support/hermitian.h"
 #include "support/solve.h"
 #include "support/spectrum_zoo.h"
 #include "support/tolerance.h"
@@ -19,6 +20,21 @@ TEST(ReferenceEigh, SolvesTheZoo) {
       const EigenQuality quality =
           eigen_quality(n, m.matrix(0), s.values.data(), s.vectors.matrix(0));
       // Subnormal values have fewer digits.
+      const double floor = name == "denormal" ? 1.0 / 32 : 0;
+      EXPECT_LE(quality.residual, rounding<double>(n, 1) + floor);
+      EXPECT_LE(quality.orthogonality, rounding<double>(n, 1));
+      EXPECT_TRUE(std::is_sorted(s.values.rbegin(), s.values.rend()));
+    }
+}
+
+TEST(ReferenceEigh, SolvesTheComplexZoo) {
+  for (const std::int64_t n : {1, 2, 3, 4, 7, 16, 33})
+    for (const auto& [name, m] : zoo_of<std::complex<double>>(n)) {
+      SCOPED_TRACE(name + ", n = " + std::to_string(n));
+      const auto s = solve_by_reference(m);
+      ASSERT_EQ(s.status[0], EighStatus::converged);
+      const EigenQuality quality =
+          eigen_quality(n, m.matrix(0), s.values.data(), s.vectors.matrix(0));
       const double floor = name == "denormal" ? 1.0 / 32 : 0;
       EXPECT_LE(quality.residual, rounding<double>(n, 1) + floor);
       EXPECT_LE(quality.orthogonality, rounding<double>(n, 1));

@@ -90,43 +90,6 @@ __device__ UnitScale<T> decompose_by_rotations(const Team<T, 4>& team, int n, co
   return scale;
 }
 
-/// The row of each number of a vector that this thread has; negative if there is none.
-template <typename T, int N>
-__device__ void rows_of(const Team<T, N>& team, int n, const Storage<T, N>& s,
-                        int (&row)[Team<T, N>::kOwn]) {
-  constexpr int kPiece = Team<T, N>::kPiece;
-#pragma unroll
-  for (int k = 0; k < Team<T, N>::kOwn; k += kPiece) {
-    const auto rows = pack_at<kPiece>(s.order + team.element(k));
-#pragma unroll
-    for (int i = 0; i < kPiece; ++i) row[k + i] = team.element(k + i) < n ? rows.at[i] : -1;
-  }
-}
-
-/// Of a matrix in parts: scales value team.column() back. A vector is zero outside its part, in which
-/// `row` is.
-template <typename T, int N>
-__device__ void scale_back_parts(const Team<T, N>& team, int n, int row, UnitScale<T>& scale,
-                                 Storage<T, N>& s) {
-  const int j = team.column();
-  if constexpr (N > 4)
-    if (s.has_parts) {
-      if (team.lane() == 0 && j < n) s.value[j] = ldexp(s.value[j], int(s.part_exponent[row]));
-      scale.exponent = 0;
-      team.sync();
-    }
-}
-
-/// The place of value team.column() in descending order.
-template <typename T, int N>
-__device__ int place_of(const Team<T, N>& team, int n, T value, const Storage<T, N>& s) {
-  int place = 0;
-  team.for_each_of(s.value, N, n, team.column(), [&](T other, bool earlier) {
-    place += int(other > value) | (int(other == value) & int(earlier));  // no branches
-  });
-  return team.sum(place);
-}
-
 /// entry(r, c), c <= r, is the lower triangle. If the team is a block, the entries may lie in
 /// s.reflectors: they are read before the first barrier, and that memory is written after it.
 /// Leaves the eigenvalues in s.sorted_value, descending, and the eigenvectors in the columns of
@@ -144,12 +107,28 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   }();
 
   const int j = team.column();
-  int row[kOwn];
-  rows_of(team, n, s, row);
+  int row[kOwn];  // of each number; negative if there is none
+#pragma unroll
+  for (int k = 0; k < kOwn; k += Members::kPiece) {
+    const auto rows = pack_at<Members::kPiece>(s.order + team.element(k));
+#pragma unroll
+    for (int i = 0; i < Members::kPiece; ++i)
+      row[k + i] = team.element(k + i) < n ? rows.at[i] : -1;
+  }
   const LargestEntry<T> largest(own, row, Members::kLanes);
-  scale_back_parts(team, n, largest.row, scale, s);
+  if constexpr (N > 4)
+    if (s.has_parts) {  // a vector is zero outside its part
+      if (team.lane() == 0 && j < n)
+        s.value[j] = ldexp(s.value[j], int(s.part_exponent[largest.row]));
+      scale.exponent = 0;
+      team.sync();
+    }
+  int place = 0;
   const T value = j < n ? s.value[j] : T(0);
-  const int place = place_of(team, n, value, s);
+  team.for_each_of(s.value, N, n, j, [&](T other, bool earlier) {
+    place += int(other > value) | (int(other == value) & int(earlier));  // no branches
+  });
+  place = team.sum(place);
   if (j < n) {
     if (team.lane() == 0) s.sorted_value[place] = scale.finite ? scale.up(value) : T(NAN);
 #pragma unroll

@@ -120,10 +120,14 @@ __device__ void tridiagonalise_hermitian(const Team<T, N>& team, int n, const Un
         if (team.lane() == 0) {
           s.coupling[k] = made.beta;
           s.reflector_scale[k] = made.scale;
-          const T last_re = s.phase[0][k], last_im = s.phase[1][k];
+          const T last_re = s.phase[0][k], last_im = s.phase[1][k],
+                  x = last_re * above.re - last_im * above.im,
+                  y = last_re * above.im + last_im * above.re;
           if (made.beta != 0) {
-            s.phase[0][k + 1] = last_re * above.re - last_im * above.im;
-            s.phase[1][k + 1] = last_re * above.im + last_im * above.re;
+            // A product of many would drift away from size 1.
+            const T mended = T(1.5) - T(0.5) * (x * x + y * y);
+            s.phase[0][k + 1] = mended * x;
+            s.phase[1][k + 1] = mended * y;
           }
         }
       }
@@ -285,6 +289,46 @@ struct HermitianBack {
     real.team.sync();
   }
 };
+
+// --- The end of `decompose` in functions. There they are not: the compiler would then arrange its
+// instructions differently.
+
+/// The row of each number of a vector that this thread has; negative if there is none.
+template <typename T, int N>
+__device__ void rows_of(const Team<T, N>& team, int n, const Storage<T, N>& s,
+                        int (&row)[Team<T, N>::kOwn]) {
+  constexpr int kPiece = Team<T, N>::kPiece;
+#pragma unroll
+  for (int k = 0; k < Team<T, N>::kOwn; k += kPiece) {
+    const auto rows = pack_at<kPiece>(s.order + team.element(k));
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) row[k + i] = team.element(k + i) < n ? rows.at[i] : -1;
+  }
+}
+
+/// Of a matrix in parts: scales value team.column() back. A vector is zero outside its part, in which
+/// `row` is.
+template <typename T, int N>
+__device__ void scale_back_parts(const Team<T, N>& team, int n, int row, UnitScale<T>& scale,
+                                 Storage<T, N>& s) {
+  const int j = team.column();
+  if constexpr (N > 4)
+    if (s.has_parts) {
+      if (team.lane() == 0 && j < n) s.value[j] = ldexp(s.value[j], int(s.part_exponent[row]));
+      scale.exponent = 0;
+      team.sync();
+    }
+}
+
+/// The place of value team.column() in descending order.
+template <typename T, int N>
+__device__ int place_of(const Team<T, N>& team, int n, T value, const Storage<T, N>& s) {
+  int place = 0;
+  team.for_each_of(s.value, N, n, team.column(), [&](T other, bool earlier) {
+    place += int(other > value) | (int(other == value) & int(earlier));  // no branches
+  });
+  return team.sum(place);
+}
 
 /// Leaves the eigenvalues in s.sorted_value, descending, and the real and imaginary parts of the
 /// eigenvectors in the columns of s.vectors and s.update. If an entry is not finite, returns false
