@@ -136,10 +136,6 @@ void write_pages(const ReproduceCommand& command) {
     results.push_back(read_results(results_file(recipe, command.recipes / recipe.name)));
   }
   lab::write_file_atomically(command.recipes / "README.md", index_page(command.all, results));
-  const fs::path docs = command.recipes / "../../docs";
-  if (fs::exists(command.recipes / "what_we_learned.md.in") && fs::is_directory(docs))
-    lab::write_file_atomically(docs / "what_we_learned.md",
-                               learned_page(command.recipes, command.all, results));
 }
 
 int run_training(const Recipe& recipe, const RunOptions& options, StatusLine& line) {
