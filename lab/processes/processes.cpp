@@ -111,7 +111,7 @@ void Processes::require_same(const nlohmann::json& settings) {
   text = text.cpu();
   const auto firsts =
       parse_json(std::string(static_cast<const char*>(text.data_ptr()), std::size_t(text.numel())),
-                 "what process 0 was told");
+                 "the settings of process 0");
   std::string difference;
   for (const auto& [name, value] : settings.items())
     if (difference.empty() && (!firsts.contains(name) || firsts[name] != value))

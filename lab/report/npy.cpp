@@ -60,7 +60,8 @@ std::vector<std::int64_t> shape_of(const std::filesystem::path& file, const std:
 
 }  // namespace
 
-torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& file) {
+torch::Tensor read_npy(const std::filesystem::path& file) {
+  const std::string bytes = read_file(file);
   if (bytes.size() < 10 || bytes.compare(0, 6, "\x93NUMPY") != 0) fail(file, "is no .npy file");
   const auto byte = [&](std::size_t i) {
     return std::size_t(static_cast<unsigned char>(bytes[i]));
@@ -103,10 +104,6 @@ torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& f
     tensor = tensor.permute(backward);
   }
   return tensor.to(torch::kDouble).contiguous();
-}
-
-torch::Tensor read_npy(const std::filesystem::path& file) {
-  return parse_npy(read_file(file), file);
 }
 
 }  // namespace keel::lab::report
