@@ -80,17 +80,6 @@ TEST(Page, ShowsWhatItShould) {
   EXPECT_EQ(html.find("nan"), std::string::npos);
 }
 
-TEST(Page, ShowsRecalibratedErrorsWhereARunHasOne) {
-  const TemporaryFolder folder;
-  testing::write_run(folder / "e", settings("batch", "exact", 0), "0.20");
-  testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
-  const auto html = page(grouped({read_run(folder / "e"), read_run(folder / "f")}), {});
-  EXPECT_EQ(first_unbalanced(html), "");
-  for (const char* cell :
-       {"<th class='n'>recalibrated</th>", "<td class='n'>-</td>", "<td class='n'>9.00 %</td>"})
-    EXPECT_NE(html.find(cell), std::string::npos) << cell;
-}
-
 TEST(Page, EveryColourItUsesIsDefinedInBothThemes) {
   const TemporaryFolder folder;
   const auto html = example_page(folder);
