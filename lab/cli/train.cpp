@@ -16,6 +16,7 @@
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/checkpoint.h"
+#include "lab/train/step.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {

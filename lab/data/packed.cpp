@@ -82,7 +82,7 @@ void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data
     try {
       value.get_to(into);
     } catch (const json::exception& error) {
-      throw Error(fmt::format("{}: {}", where, error.what()));
+      throw Error(fmt::format("{}: {}", where, words_of(error)));
     }
   };
   const std::string format = field("format");

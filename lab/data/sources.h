@@ -2,19 +2,10 @@
 
 // The sources behind load(), one file each, and their common functions.
 
-#include <fmt/format.h>
-
 #include "lab/data/data_set.h"
 #include "lab/require.h"
 
 namespace keel::lab {
-
-/// Throws keel::Error, "FILE: WHAT", unless it holds.
-template <typename... Args>
-void require_of(const std::filesystem::path& file, bool holds, fmt::format_string<Args...> what,
-                Args&&... args) {
-  if (!holds) throw Error(file.string() + ": " + fmt::format(what, std::forward<Args>(args)...));
-}
 
 DataSet load_synthetic(const DataOptions& options);
 DataSet load_cifar(const DataOptions& options);

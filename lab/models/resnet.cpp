@@ -67,7 +67,7 @@ void for_each_normed(const ModelOptions& options, const Visit& visit) {
 }
 
 /// The comma-separated names or patterns, without surrounding spaces.
-std::vector<std::string> words_of(const std::string& list) {
+std::vector<std::string> patterns_in(const std::string& list) {
   std::vector<std::string> words(1);
   for (const char c : list) {
     if (c == ',')
@@ -109,7 +109,7 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
   std::string known;
   for (const NormSite& site : sites) known += (known.empty() ? "" : ", ") + site.name;
   std::set<std::string> wanted;
-  for (const std::string& pattern : words_of(options.where)) {
+  for (const std::string& pattern : patterns_in(options.where)) {
     int found = 0;
     for (const NormSite& site : sites) {
       if (::fnmatch(pattern.c_str(), site.name.c_str(), 0) != 0) continue;

@@ -252,7 +252,7 @@ Checkpoint load_checkpoint(const fs::path& file) {
   } catch (const Error& error) {
     throw Damaged(error.what());
   } catch (const json::exception& error) {  // its message names no file
-    throw Damaged(fmt::format("{}: {}", about.string(), error.what()));
+    throw Damaged(fmt::format("{}: {}", about.string(), words_of(error)));
   } catch (const std::exception& error) {  // LibTorch's, about memory
     throw Unreadable(fmt::format("cannot read {}: {}", about.string(), error.what()), ENOMEM);
   }
