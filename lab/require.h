@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,13 @@ void require(bool holds, fmt::format_string<First, Rest...> message, First&& fir
 }
 
 namespace lab {
+
+/// Throws keel::Error, "FILE: WHAT", unless it holds.
+template <typename... Args>
+void require_of(const std::filesystem::path& file, bool holds, fmt::format_string<Args...> what,
+                Args&&... args) {
+  if (!holds) throw Error(file.string() + ": " + fmt::format(what, std::forward<Args>(args)...));
+}
 
 /// Throws "expected OPTION to be one of a, b, c, got 'd'".
 inline void require_one_of(const std::string& option, const std::string& given,

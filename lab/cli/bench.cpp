@@ -95,8 +95,7 @@ int bench(const std::vector<std::string>& arguments) {
     one.model.norm = options.norms.back();
     check(one);
   }
-  check_device(options.train);
-  check_bfloat16(options.train);
+  check_machine(options.train);
   if (!file.empty()) lab::check_writable(file);
   mention_fewer_threads(options.train);
   nlohmann::json rows = nlohmann::json::array();

@@ -117,8 +117,8 @@ std::pair<int, std::string> explained(const std::exception& error) {
   return {kUnexpected, error.what()};
 }
 
-std::string spoken(const std::string& words, const std::string& command) {
-  return (command.empty() ? "keel: " : "keel " + command + ": ") + words + "\n";
+std::string error_line(const std::string& message, const std::string& command) {
+  return (command.empty() ? "keel: " : "keel " + command + ": ") + message + "\n";
 }
 
 std::string version() {
@@ -132,7 +132,7 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
   app->formatter(std::make_shared<Layout>());
   app->set_help_flag("-h,--help", "this text");
   app->failure_message([name](const CLI::App*, const CLI::Error& error) {
-    return lab::report::harmless(spoken(error.what(), name)) +
+    return lab::report::harmless(error_line(error.what(), name)) +
            "Run with --help for more information.\n";
   });
   return app;
@@ -219,8 +219,8 @@ std::string front_texts() {
   return all;
 }
 
-int complain(int code, const std::string& what, const std::string& command = "") {
-  put(stderr, spoken(what, command));
+int fail(int code, const std::string& what, const std::string& command = "") {
+  put(stderr, error_line(what, command));
   return code;
 }
 
@@ -243,7 +243,7 @@ int run_command(const std::vector<std::string>& words) {
   }
   for (const Command& command : commands())
     if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
-  return complain(kUsage, fmt::format("unknown command '{}'\n{}", words[0], help_of_all()));
+  return fail(kUsage, fmt::format("unknown command '{}'\n{}", words[0], help_of_all()));
 }
 
 }  // namespace
@@ -257,11 +257,11 @@ int run_command_line(const std::vector<std::string>& words) {
     code = run_command(words);
   } catch (const std::exception& error) {
     const auto [number, text] = explained(error);
-    code = complain(number, text, words[0]);  // only a command throws
+    code = fail(number, text, words[0]);  // only a command throws
   }
   // Output that could not be written is an error.
   if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == kDone)
-    code = complain(kUnexpected, "standard output cannot be written to (disk full?)");
+    code = fail(kUnexpected, "standard output cannot be written to (disk full?)");
   return code;
 }
 

@@ -50,8 +50,8 @@ int data(const std::vector<std::string>& arguments);
 /// The exit code and the message for an exception that a command threw.
 std::pair<int, std::string> explained(const std::exception& error);
 
-/// The message as the program says it: "keel COMMAND: WORDS".
-std::string spoken(const std::string& words, const std::string& command = "");
+/// "keel COMMAND: MESSAGE", with a line end.
+std::string error_line(const std::string& message, const std::string& command = "");
 
 /// The word as a shell reads it, with quotes if it needs them, for commands that a reader may copy.
 std::string for_shell(const std::string& word);

@@ -53,11 +53,11 @@ int evaluate(const std::vector<std::string>& arguments) {
               lab::options_about({About::data, About::place, About::arithmetic, About::machine}),
               "the run's");
   if (const auto code = parse(*app, arguments)) return *code;
-  check_device(given);  // not the run's: what a GPU trained in tf32 may be evaluated on a CPU
+  check_machine(given);  // not the run's: what a GPU trained in tf32 may be evaluated on a CPU
   const lab::Checkpoint checkpoint = open_checkpoint(where);
   lab::TrainOptions options = lab::train_options(given_options(*app, given), checkpoint.options);
   of_the_command_line([&] { validate(options.data); });
-  check_bfloat16(options);
+  if (options.precision == "bfloat16") check_machine(options);
   mention_fewer_threads(options);
   keel::use_all_cores(lab::threads_here(options));
   lab::DataSet data = lab::load(options.data);

@@ -171,17 +171,9 @@ void check(const lab::TrainOptions& options) {
   of_the_command_line([&] { validate(options); });
 }
 
-void check_device(const lab::TrainOptions& options) {
-  if (options.device != "cuda" && options.precision != "tf32") return;  // works everywhere
-  of_the_command_line([&] { lab::require_tf32(options, lab::device_of(options)); });
-}
-
-void check_bfloat16(const lab::TrainOptions& options) {
-  if (options.precision != "bfloat16") return;
-  of_the_command_line([&] {
-    if (lab::device_of(options).is_cpu())
-      require(lab::bfloat16_fault().empty(), lab::bfloat16_fault());
-  });
+void check_machine(const lab::TrainOptions& options) {
+  if (options.device != "cuda" && options.precision == "float32") return;  // works everywhere
+  of_the_command_line([&] { lab::require_precision(options, lab::device_of(options)); });
 }
 
 }  // namespace keel::cli

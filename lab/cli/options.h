@@ -31,9 +31,7 @@ void mention_fewer_threads(const lab::TrainOptions& options);
 
 /// Throws UsageError.
 void check(const lab::TrainOptions& options);
-/// Throws UsageError if the options ask for a GPU that is not there, or for a precision that needs one.
-void check_device(const lab::TrainOptions& options);
-/// Throws UsageError if the run would compute in bfloat16 on a CPU that cannot. Tries it, as the run does.
-void check_bfloat16(const lab::TrainOptions& options);
+/// Throws UsageError if the options ask for a GPU that is not there, or for a precision that this machine does not have.
+void check_machine(const lab::TrainOptions& options);
 
 }  // namespace keel::cli

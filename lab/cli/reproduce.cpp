@@ -53,7 +53,7 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
   app.add_flag("--list", command.list, "list the experiments and what they cost");
   app.add_flag(
       "--page", command.page,
-      "run nothing, only write the experiment's page from its results (without a name: all pages)");
+      "run nothing, only write the pages from the results (with --out: the experiment's there)");
   app.add_option(
          "--schedule", run.schedule,
          "paper (350 epochs) or short (one cycle) [the recipe's: short, except for full, full-100]")
@@ -119,27 +119,18 @@ void write_page_of(const Recipe& recipe, const fs::path& folder) {
   write_page(folder, page(recipe, read_results(results_file(recipe, folder))));
 }
 
-/// Writes the recipe's page, the pages that draw its results, and the index.
+/// With --out the page of one recipe, otherwise all pages of the recipes' folder and its index.
 void write_pages(const ReproduceCommand& command) {
-  if (!command.out.empty())
-    return write_page_of(recipe_named(command.all, command.name), command.out);
-  std::string source;  // the experiment whose trials it draws
   if (!command.name.empty()) {
     const Recipe& recipe = recipe_named(command.all, command.name);
-    source = recipe.results_of.empty() ? recipe.name : recipe.results_of;
+    if (!command.out.empty()) return write_page_of(recipe, command.out);
   }
   std::vector<Results> results;
   for (const Recipe& recipe : command.all) {
-    if (command.name.empty() || recipe.name == command.name || recipe.name == source ||
-        (!source.empty() && recipe.results_of == source))
-      write_page_of(recipe, command.recipes / recipe.name);
+    write_page_of(recipe, command.recipes / recipe.name);
     results.push_back(read_results(results_file(recipe, command.recipes / recipe.name)));
   }
   lab::write_file_atomically(command.recipes / "README.md", index_page(command.all, results));
-  const fs::path docs = command.recipes / "../../docs";
-  if (fs::exists(command.recipes / "what_we_learned.md.in") && fs::is_directory(docs))
-    lab::write_file_atomically(docs / "what_we_learned.md",
-                               learned_page(command.recipes, command.all, results));
 }
 
 int run_training(const Recipe& recipe, const RunOptions& options, StatusLine& line) {
@@ -233,7 +224,7 @@ int reproduce(const std::vector<std::string>& arguments) {
     return kDone;
   }
   command.run.given = given_options(*app, command.train);
-  check_device(command.train);
+  check_machine(command.train);
   command.run.command = command_text(arguments);
   StatusLine line(stderr);
   const int code = run_experiment(command, line);

@@ -16,6 +16,7 @@
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/checkpoint.h"
+#include "lab/train/step.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {
@@ -30,16 +31,6 @@ struct TrainCommand {
   std::string run, resume, config;
   bool overwrite = false;
 };
-
-/// The argument of --resume, found before the real parse because that run's config provides the defaults.
-std::string resumed_folder(const std::vector<std::string>& arguments) {
-  const std::string name = "--resume";
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == name && i + 1 < arguments.size()) return arguments[i + 1];
-    if (arguments[i].starts_with(name + "=")) return arguments[i].substr(name.size() + 1);
-  }
-  return {};
-}
 
 std::string fresh_name(const lab::TrainOptions& options) {
   const std::time_t now = std::time(nullptr);
@@ -132,16 +123,17 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
   if (result.status == "failed") return kDiverged;
   if (!result.unsaved.empty()) {
     put(stderr,
-        spoken(fmt::format("the work since the last checkpoint is lost, because step {}'s could "
-                           "not be written ({}); `keel train --resume {}` continues from there",
-                           result.steps, result.unsaved, in_shell),
-               "train"));
+        error_line(
+            fmt::format("the work since the last checkpoint is lost, because step {}'s could "
+                        "not be written ({}); `keel train --resume {}` continues from there",
+                        result.steps, result.unsaved, in_shell),
+            "train"));
     return kUnexpected;
   }
   if (first && !recorder.has_result()) {
     put(stderr,
-        spoken("result.json could not be written; `keel train --resume " + in_shell + "` does",
-               "train"));
+        error_line("result.json could not be written; `keel train --resume " + in_shell + "` does",
+                   "train"));
     return kUnexpected;
   }
   if (result.status != "interrupted") return kDone;
@@ -169,16 +161,15 @@ int train(const std::vector<std::string>& arguments) {
   app->add_flag("--overwrite", command.overwrite, "replace a run that is already in the folder")
       ->configurable(false)
       ->group("Run folder");
-  const fs::path resumed = resumed_folder(arguments);
-  if (!resumed.empty() && !fs::exists(resumed / lab::run_files::kConfig))
-    throw UsageError(fmt::format("{} has no config.toml to resume with", resumed.string()));
   app->add_option("--config", command.config, "TOML file with options of the same names")
       ->type_name("FILE")
       ->configurable(false);
   add_options(*app, command.options);
   if (const auto code = parse(*app, arguments)) return *code;
-  if (command.config.empty() && !resumed.empty())
-    command.config = (resumed / lab::run_files::kConfig).string();
+  const auto resumed = fs::path(command.resume) / lab::run_files::kConfig;
+  if (!command.resume.empty() && !fs::exists(resumed))
+    throw UsageError(fmt::format("{} has no config.toml to resume with", command.resume));
+  if (!command.resume.empty() && command.config.empty()) command.config = resumed.string();
   if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
   const auto place = of_the_command_line(lab::place_from_environment);
@@ -187,8 +178,7 @@ int train(const std::vector<std::string>& arguments) {
     settle_folder(command);
     mention_fewer_threads(command.options);
   }
-  check_device(command.options);
-  check_bfloat16(command.options);
+  check_machine(command.options);
   std::optional<lab::FolderClaim> folder;
   if (first) folder.emplace(claim_folder(command));
   std::optional<lab::Processes> processes;
@@ -201,7 +191,7 @@ int train(const std::vector<std::string>& arguments) {
     const bool broken = !processes->broken().empty();
     const auto [code, words] =
         broken ? explained(lab::ProcessError(processes->broken())) : explained(error);
-    put(stderr, spoken(words, "train"));
+    put(stderr, error_line(words, "train"));
     std::fflush(stdout);
     _exit(code);
   }

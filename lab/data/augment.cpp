@@ -68,17 +68,17 @@ Tensor augment(const Tensor& pixels, const Tensor& indices, const Tensor& epoch,
   const std::int64_t key = std::int64_t(hashed(options.seed, 0) & 0x7fffffff);
   if (options.fused && epoch.device() == pixels.device() && fuses_augment(pixels, indices))
     return fused_augment(pixels, indices, epoch, key, options);
-  const Tensor turn = epoch.bitwise_and(0x7fffffff).mul_(0x6c8e9cf5);
-  const Tensor lot = mixed(indices.bitwise_and(0x7fffffff)
-                               .mul_(0x2545f491)
-                               .bitwise_xor(turn)
-                               .bitwise_xor_(key)
-                               .bitwise_and_(kLow32))
-                         .view({-1, 1, 1, 1});
+  const Tensor of_epoch = epoch.bitwise_and(0x7fffffff).mul_(0x6c8e9cf5);
+  const Tensor hash = mixed(indices.bitwise_and(0x7fffffff)
+                                .mul_(0x2545f491)
+                                .bitwise_xor(of_epoch)
+                                .bitwise_xor_(key)
+                                .bitwise_and_(kLow32))
+                          .view({-1, 1, 1, 1});
 
   // 15 bits for each offset, the top bit for the flip.
   const auto offset = [&](std::int64_t shift) {
-    return lot.bitwise_right_shift(shift)
+    return hash.bitwise_right_shift(shift)
         .bitwise_and_(0x7fff)
         .mul_(places)
         .bitwise_right_shift(15)
@@ -88,7 +88,7 @@ Tensor augment(const Tensor& pixels, const Tensor& indices, const Tensor& epoch,
   const Tensor rows = torch::arange(height, integers).view({1, 1, -1, 1}) + offset(0);
   Tensor columns = torch::arange(width, integers).view({1, 1, 1, -1});
   if (options.flip) {
-    const Tensor flipped = lot.bitwise_right_shift(31);
+    const Tensor flipped = hash.bitwise_right_shift(31);
     columns = columns * flipped.mul(-2).add_(1) + flipped * (width - 1);
   }
   columns = columns + offset(15);

@@ -26,12 +26,13 @@ struct Crop {
 KEEL_LAB_BOTH inline Crop crop_of(std::int64_t key, std::int64_t epoch, std::int64_t index,
                                   std::int64_t padding, bool flip) {
   constexpr std::int64_t kLow31 = 0x7fffffff, kLow32 = 0xffffffff;
-  std::int64_t lot = ((index & kLow31) * 0x2545f491 ^ (epoch & kLow31) * 0x6c8e9cf5 ^ key) & kLow32;
-  for (int round = 0; round < 2; ++round) lot = (lot ^ lot >> 16) * 0x45d9f3b & kLow32;
-  lot ^= lot >> 16;
+  std::int64_t hash =
+      ((index & kLow31) * 0x2545f491 ^ (epoch & kLow31) * 0x6c8e9cf5 ^ key) & kLow32;
+  for (int round = 0; round < 2; ++round) hash = (hash ^ hash >> 16) * 0x45d9f3b & kLow32;
+  hash ^= hash >> 16;
   const std::int64_t places = 2 * padding + 1;
-  return {((lot & 0x7fff) * places >> 15) - padding,
-          ((lot >> 15 & 0x7fff) * places >> 15) - padding, flip && lot >> 31 != 0};
+  return {((hash & 0x7fff) * places >> 15) - padding,
+          ((hash >> 15 & 0x7fff) * places >> 15) - padding, flip && hash >> 31 != 0};
 }
 
 }  // namespace keel::lab

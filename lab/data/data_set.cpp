@@ -64,52 +64,37 @@ DataSet load(const DataOptions& options) {
 
 // What all sources do with their images.
 
-std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,
-                                  std::uint64_t seed) {
-  std::vector<std::int64_t> chosen(labels.size());
-  std::iota(chosen.begin(), chosen.end(), 0);
-  if (limit == 0 || limit >= std::int64_t(labels.size())) return chosen;
-  const auto lot = [&](std::int64_t i) { return hashed(seed, std::uint64_t(i)); };
-  std::ranges::sort(chosen, {}, lot);
-  // Rank each sample within its class, then take all first ones, all second ones, and so on.
-  std::vector<std::int64_t> turns(labels.size());
-  std::vector<std::int64_t> seen(std::size_t(1 + *std::ranges::max_element(labels)));
-  for (std::int64_t i : chosen) turns[std::size_t(i)] = seen[std::size_t(labels[std::size_t(i)])]++;
-  std::ranges::stable_sort(chosen, {}, [&](std::int64_t i) { return turns[std::size_t(i)]; });
-  chosen.resize(std::size_t(limit));
-  std::ranges::sort(chosen);
-  return chosen;
-}
-
 Images limited(const Images& images, std::int64_t limit, std::uint64_t seed) {
   if (limit == 0 || limit >= images.count()) return images;
-  const auto* first = images.labels.data_ptr<std::int64_t>();
-  const auto chosen = torch::tensor(limited({first, first + images.count()}, limit, seed));
-  return {images.pixels.index_select(0, chosen), images.labels.index_select(0, chosen)};
-}
-
-torch::Tensor squared(const torch::Tensor& pixels, std::int64_t size) {
-  const std::int64_t height = pixels.size(2), width = pixels.size(3);
-  if (height == size && width == size) return pixels;
-  const std::int64_t side = std::min(height, width);
-  const torch::Tensor square = pixels.narrow(2, (height - side) / 2, side)
-                                   .narrow(3, (width - side) / 2, side)
-                                   .to(torch::kFloat)
-                                   .contiguous();
-  return at::_upsample_bilinear2d_aa(square, {size, size}, /*align_corners=*/false)
-      .round_()
-      .clamp_(0, 255)
-      .to(torch::kUInt8);
+  const auto* const labels = images.labels.data_ptr<std::int64_t>();
+  std::vector<std::int64_t> chosen(std::size_t(images.count()));
+  std::iota(chosen.begin(), chosen.end(), 0);
+  const auto hash = [&](std::int64_t i) { return hashed(seed, std::uint64_t(i)); };
+  std::ranges::sort(chosen, {}, hash);
+  // Rank each sample within its class, then take all first ones, all second ones, and so on.
+  std::vector<std::int64_t> rank(chosen.size());
+  std::map<std::int64_t, std::int64_t> seen;
+  for (const std::int64_t i : chosen) rank[std::size_t(i)] = seen[labels[i]]++;
+  std::ranges::stable_sort(chosen, {}, [&](std::int64_t i) { return rank[std::size_t(i)]; });
+  chosen.resize(std::size_t(limit));
+  std::ranges::sort(chosen);
+  const auto places = torch::tensor(chosen);
+  return {images.pixels.index_select(0, places), images.labels.index_select(0, places)};
 }
 
 Images resized(const Images& images, std::int64_t size) {
-  const std::int64_t count = images.count();
-  if (size == 0 || (images.pixels.size(2) == size && images.pixels.size(3) == size)) return images;
+  const std::int64_t count = images.count(), height = images.pixels.size(2),
+                     width = images.pixels.size(3), side = std::min(height, width);
+  if (size == 0 || (height == size && width == size)) return images;
+  const torch::Tensor squares =
+      images.pixels.narrow(2, (height - side) / 2, side).narrow(3, (width - side) / 2, side);
   Images result{torch::empty({count, 3, size, size}, torch::kUInt8), images.labels};
   constexpr std::int64_t kAtOnce = 64;  // as floats they take four times the memory
   for (std::int64_t first = 0; first < count; first += kAtOnce) {
     const std::int64_t some = std::min(kAtOnce, count - first);
-    result.pixels.narrow(0, first, some).copy_(squared(images.pixels.narrow(0, first, some), size));
+    const auto wide = squares.narrow(0, first, some).to(torch::kFloat).contiguous();
+    const auto scaled = at::_upsample_bilinear2d_aa(wide, {size, size}, /*align_corners=*/false);
+    result.pixels.narrow(0, first, some).copy_(scaled.round_().clamp_(0, 255));
   }
   return result;
 }

@@ -82,7 +82,7 @@ void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data
     try {
       value.get_to(into);
     } catch (const json::exception& error) {
-      throw Error(fmt::format("{}: {}", where, error.what()));
+      throw Error(fmt::format("{}: {}", where, words_of(error)));
     }
   };
   const std::string format = field("format");
@@ -116,10 +116,11 @@ void pack(const DataSet& given, const fs::path& file) {
   write_file_atomically(file, safetensors_bytes(tensors, metadata));
 }
 
-DataSet parse_packed(const std::string& bytes, const fs::path& file) {
+DataSet load_packed(const DataOptions& options) {
+  const fs::path& file = options.path;
   SafeTensors content;
   try {
-    content = parse_safetensors(bytes, file.string());
+    content = parse_safetensors(read_file(file), file.string());
   } catch (const Error& error) {
     throw Error(fmt::format("{}: expected a packed data set: {}", file.string(), error.what()));
   }
@@ -129,11 +130,6 @@ DataSet parse_packed(const std::string& bytes, const fs::path& file) {
   const std::string expected = content.metadata["crc32"];
   const std::string got = checksum_of(content.metadata, data);
   require_of(file, got == expected, "damaged: expected checksum {}, got {}", expected, got);
-  return data;
-}
-
-DataSet load_packed(const DataOptions& options) {
-  DataSet data = parse_packed(read_file(options.path), options.path);
   const auto fitted = [&](const Images& images, std::int64_t limit) {
     return resized(limited(images, limit, options.seed), options.size);
   };

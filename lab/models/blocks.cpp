@@ -90,8 +90,7 @@ BlockImpl::BlockImpl(const std::string& name, const Shape& shape, const NormPlan
   }
   if (!shape.has_shortcut()) return;
   downsample_ = register_module("downsample", std::make_shared<torch::nn::Module>("Shortcut"));
-  shortcut_.emplace(*downsample_, name + ".downsample.", "0", "1",
-                    Normed::Shape{shape.inputs, shape.outputs(), 1, shape.stride}, plan);
+  shortcut_.emplace(*downsample_, name + ".downsample.", "0", "1", shape.shortcut(), plan);
 }
 
 Forked BlockImpl::forward(const Forked& input, const Watch* watch) {

@@ -86,6 +86,7 @@ class BlockImpl : public torch::nn::Module {
     bool has_shortcut() const { return stride != 1 || inputs != outputs(); }
     /// The shapes of its convolutions, without the shortcut's. A norm follows each.
     std::vector<Normed::Shape> chain() const;
+    Normed::Shape shortcut() const { return {inputs, outputs(), 1, stride}; }
   };
 
   /// `name` is the block's name in the network.

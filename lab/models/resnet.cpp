@@ -50,8 +50,24 @@ std::vector<BlockSite> block_sites(const ModelOptions& options) {
   return sites;
 }
 
+/// Calls visit(convolution, norm, shape) for each convolution with a norm, in the order of the data.
+template <typename Visit>
+void for_each_normed(const ModelOptions& options, const Visit& visit) {
+  visit("conv1", "bn1", Normed::Shape{3, first_channels(options), 3, 1});
+  for (const BlockSite& block : block_sites(options)) {
+    const std::string name = block.name() + ".";
+    int number = 0;
+    for (const Normed::Shape& part : block.shape.chain()) {
+      const std::string digit = std::to_string(++number);
+      visit(name + "conv" + digit, name + "bn" + digit, part);
+    }
+    if (block.shape.has_shortcut())
+      visit(name + "downsample.0", name + "downsample.1", block.shape.shortcut());
+  }
+}
+
 /// The comma-separated names or patterns, without surrounding spaces.
-std::vector<std::string> words_of(const std::string& list) {
+std::vector<std::string> patterns_in(const std::string& list) {
   std::vector<std::string> words(1);
   for (const char c : list) {
     if (c == ',')
@@ -78,14 +94,11 @@ const std::vector<std::string>& model_names() {
 std::int64_t first_channels(const ModelOptions& options) { return architecture(options).width; }
 
 std::vector<NormSite> norm_sites(const ModelOptions& options) {
-  std::vector<NormSite> sites{{"bn1", first_channels(options)}};
-  for (const BlockSite& block : block_sites(options)) {
-    int number = 0;
-    for (const Normed::Shape& part : block.shape.chain())
-      sites.push_back({fmt::format("{}.bn{}", block.name(), ++number), part.outputs});
-    if (block.shape.has_shortcut())
-      sites.push_back({block.name() + ".downsample.1", block.shape.outputs()});
-  }
+  std::vector<NormSite> sites;
+  for_each_normed(options,
+                  [&](const std::string&, const std::string& norm, const Normed::Shape& part) {
+                    sites.push_back({norm, part.outputs});
+                  });
   return sites;
 }
 
@@ -96,7 +109,7 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
   std::string known;
   for (const NormSite& site : sites) known += (known.empty() ? "" : ", ") + site.name;
   std::set<std::string> wanted;
-  for (const std::string& pattern : words_of(options.where)) {
+  for (const std::string& pattern : patterns_in(options.where)) {
     int found = 0;
     for (const NormSite& site : sites) {
       if (::fnmatch(pattern.c_str(), site.name.c_str(), 0) != 0) continue;
@@ -117,28 +130,14 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
 Shapes state_shapes(const ModelOptions& options) {
   const NormPlan plan = plan_of(options);
   Shapes shapes;
-  const auto add = [&](const std::string& convolution, const std::string& norm,
-                       const Normed::Shape& part) {
+  for_each_normed(options, [&](const std::string& convolution, const std::string& norm,
+                               const Normed::Shape& part) {
     shapes[convolution + ".weight"] = {part.outputs, part.inputs, part.kernel, part.kernel};
     for (const auto& [name, shape] :
          norm_shapes(plan.tests(norm) ? options.norm : NormOptions(), part.outputs))
       shapes[norm + "." + name] = shape;
-  };
-  const std::int64_t width = first_channels(options);
-  add("conv1", "bn1", {3, width, 3, 1});
-  std::int64_t features = width;
-  for (const BlockSite& block : block_sites(options)) {
-    features = block.shape.outputs();
-    const std::string name = block.name() + ".";
-    int number = 0;
-    for (const Normed::Shape& part : block.shape.chain()) {
-      const std::string digit = std::to_string(++number);
-      add(name + "conv" + digit, name + "bn" + digit, part);
-    }
-    if (block.shape.has_shortcut())
-      add(name + "downsample.0", name + "downsample.1", {block.shape.inputs, features, 1, 1});
-  }
-  shapes["fc.weight"] = {options.classes, features};
+  });
+  shapes["fc.weight"] = {options.classes, block_sites(options).back().shape.outputs()};
   shapes["fc.bias"] = {options.classes};
   return shapes;
 }

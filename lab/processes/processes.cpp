@@ -33,7 +33,7 @@ std::int64_t number(const char* name, std::int64_t least, std::int64_t most) {
   return *value;
 }
 
-std::string words_of(const std::exception& error) {
+std::string first_line_of(const std::exception& error) {
   const auto* torchs = dynamic_cast<const c10::Error*>(&error);
   const std::string text = torchs != nullptr ? torchs->what_without_backtrace() : error.what();
   return text.substr(0, text.find('\n'));
@@ -65,7 +65,7 @@ Processes::Processes(const Place& place, torch::Device device, std::chrono::mill
         fmt::format("process {} of {} found not all others at {}:{} (MASTER_ADDR, MASTER_PORT) "
                     "within {:g} s: {}",
                     process(), size(), place_.address, place_.port, double(timeout.count()) / 1e3,
-                    words_of(error)));
+                    first_line_of(error)));
   }
 }
 
@@ -79,7 +79,7 @@ void Processes::run(void (Group::*collective)(torch::Tensor&), torch::Tensor& te
   } catch (const std::exception& error) {
     broken_ =
         fmt::format("process {} of {} stops, because another one has ended or does not answer: {}",
-                    process(), size(), words_of(error));
+                    process(), size(), first_line_of(error));
     throw ProcessError(broken_);
   }
 }
@@ -111,7 +111,7 @@ void Processes::require_same(const nlohmann::json& settings) {
   text = text.cpu();
   const auto firsts =
       parse_json(std::string(static_cast<const char*>(text.data_ptr()), std::size_t(text.numel())),
-                 "what process 0 was told");
+                 "the settings of process 0");
   std::string difference;
   for (const auto& [name, value] : settings.items())
     if (difference.empty() && (!firsts.contains(name) || firsts[name] != value))

@@ -51,6 +51,7 @@ Charts curve_charts(const std::vector<Group>& groups) {
   const auto add = [&](const char* title, const Chart& chart) {
     if (!chart.curves.empty()) charts.emplace_back(title, chart);
   };
+  add("Test error at the end", final_errors(groups));
   const auto epochs = [&](const char* title, double EpochRecord::*value) {
     add(title, over_epochs(groups, title, value));
   };
@@ -97,62 +98,22 @@ Charts spectrum_charts(const std::vector<Group>& groups) {
   return charts;
 }
 
-Panel final_error_panel(const std::vector<Group>& groups) {
-  std::vector<double> all;
-  for (const Group& group : groups) {
-    const Spread error = group.test_error();
-    all.insert(all.end(), {error.least, error.most});
-    if (error.count > 1)
-      all.insert(all.end(), {error.mean - error.deviation, error.mean + error.deviation});
-  }
-  const Axis axis(Axis::Kind::linear, all, true, true);
-  constexpr double left = 12, right = 328, row = 34, top = 4;
-  const auto across = [&](double value) { return left + axis(value) * (right - left); };
-  const double bottom = top + row * double(groups.size()) + 4;
-  std::string out;
-  for (const Tick& tick : axis.ticks(5)) {
-    out += fmt::format("<line class='grid' x1='{0:.1f}' x2='{0:.1f}' y1='{1:g}' y2='{2:.1f}'/>",
-                       across(tick.value), top, bottom);
-    out += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>",
-                       across(tick.value), bottom + 15, tick.label);
-  }
+Chart final_errors(const std::vector<Group>& groups) {
+  Chart chart{.description = "Test error at the end",
+              .x_label = "entry",
+              .percent = true,
+              .points = true,
+              .values = true};
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const Group& group = groups[i];
-    const Spread error = group.test_error();
-    const double y = top + row * double(i) + 25;
-    const auto colour = fmt::format("var(--c{})", i % kColours);
-    std::string note;
-    if (group.failures() > 0)
-      note = fmt::format(" · {} of {} failed", group.failures(), group.runs.size());
-    // SVG text does not wrap. The tooltip shows what is cut off.
-    const auto room = std::size_t((right - left) / kLetter) - columns(note);
-    const auto label = shortened(group.label, room);
-    out += fmt::format("<text class='name' x='{:g}' y='{:.1f}'><title>{}</title>{}{}</text>", left,
-                       y - 10, escaped(group.label), escaped(label), note);
-    if (error.count > 1) {
-      out += fmt::format(
-          "<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' stroke='{}' stroke-width='2.5'/>",
-          across(std::max(0.0, error.mean - error.deviation)), across(error.mean + error.deviation),
-          y, y, colour);
-      out += fmt::format(
-          "<line x1='{0:.1f}' x2='{0:.1f}' y1='{1:.1f}' y2='{2:.1f}' stroke='{3}' "
-          "stroke-width='2.5'/>",
-          across(error.mean), y - 6, y + 6, colour);
-    }
-    for (const Run& run : group.runs) {
-      if (run.result.failure || !std::isfinite(run.result.test_error)) continue;
-      out += fmt::format(
-          "<circle cx='{:.1f}' cy='{:.1f}' r='4' fill='{}' fill-opacity='{}'><title>{}: "
-          "{}</title></circle>",
-          across(run.result.test_error), y, colour, error.count > 1 ? "0.55" : "1",
-          escaped(group.label), percent(run.result.test_error, 2));
-    }
+    Curve curve{groups[i].label, int(i)};
+    for (const Run& run : groups[i].runs)
+      if (!run.result.failure && std::isfinite(run.result.test_error))
+        curve.y.push_back(run.result.test_error);
+    std::ranges::sort(curve.y);
+    curve.x.assign(curve.y.size(), double(i + 1));
+    if (!curve.y.empty()) chart.curves.push_back(curve);
   }
-  const bool any = std::ranges::any_of(all, [](double v) { return std::isfinite(v); });
-  return {"Test error at the end", any ? fmt::format("<svg viewBox='0 0 340 {:.0f}' role='img' "
-                                                     "aria-label='Test error at the end'>{}</svg>",
-                                                     bottom + 22, out)
-                                       : ""};
+  return chart;
 }
 
 }  // namespace keel::lab::report

@@ -14,14 +14,13 @@ namespace keel::lab::report {
 /// Each with its title.
 using Charts = std::vector<std::pair<std::string, Chart>>;
 
-/// Curves over epochs and steps, without those that no run has numbers for.
+/// The errors at the end, and curves over epochs and steps, without charts that no run has numbers for.
 Charts curve_charts(const std::vector<Group>& groups);
 
 /// The eigenvalues of each layer's covariance, of the first run of each group, in network order.
 Charts spectrum_charts(const std::vector<Group>& groups);
 
-/// The last test error of each group: a dot for each seed, and where there are several, a bar from the mean to one
-/// standard deviation on either side. A group's colour is its place. The svg is empty if there is none.
-Panel final_error_panel(const std::vector<Group>& groups);
+/// The last test error of each group over its place: a dot for each run, and a line from the smallest to the largest.
+Chart final_errors(const std::vector<Group>& groups);
 
 }  // namespace keel::lab::report

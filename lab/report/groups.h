@@ -12,7 +12,7 @@ namespace keel::lab::report {
 
 struct Spread {
   int count = 0;  ///< number of finite values
-  double mean = kUnknown, deviation = kUnknown, least = kUnknown, most = kUnknown;
+  double mean = kNotDone, deviation = kNotDone, least = kNotDone, most = kNotDone;
 };
 
 /// Over the finite `values`. The deviation is the sample deviation (n - 1), unknown for one value.

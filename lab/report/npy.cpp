@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <vector>
 
-#include "keel/error.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 
@@ -21,28 +21,8 @@ const std::map<std::string, torch::Dtype> kTypes = {{"<f2", torch::kHalf},
                                                     {"<i4", torch::kInt},
                                                     {"<i8", torch::kLong}};
 
-constexpr std::size_t kMostAxes = 32;  // NumPy's limit
+constexpr std::size_t kLongestHeader = 1000;  // NumPy writes about a hundred bytes
 constexpr double kMostBytes = 0x1p62;
-
-[[noreturn]] void fail(const std::filesystem::path& file, const std::string& what) {
-  throw Error(fmt::format("{}: {}", file.string(), what));
-}
-
-/// The text after 'name': in the header, which is a Python dictionary literal.
-std::string entry(const std::filesystem::path& file, const std::string& header,
-                  const std::string& name) {
-  auto begin = header.find("'" + name + "'");
-  if (begin == std::string::npos) fail(file, "the header has no " + name);
-  begin = header.find(':', begin);
-  if (begin == std::string::npos) fail(file, "the header breaks off");
-  begin = header.find_first_not_of(" :", begin);
-  if (begin == std::string::npos) fail(file, "the header breaks off");
-  const char close = header[begin] == '(' ? ')' : header[begin] == '\'' ? '\'' : ',';
-  const auto end = header.find(close, begin + 1);
-  if (end == std::string::npos) fail(file, "the header breaks off");
-  const bool enclosed = close != ',';
-  return header.substr(begin + enclosed, end - begin - enclosed);
-}
 
 std::vector<std::int64_t> shape_of(const std::filesystem::path& file, const std::string& text) {
   std::vector<std::int64_t> shape;
@@ -51,50 +31,50 @@ std::vector<std::int64_t> shape_of(const std::filesystem::path& file, const std:
     word.erase(0, word.find_first_not_of(' '));
     if (word.empty()) continue;
     const auto size = number_in<std::int64_t>(word);
-    if (!size || *size < 0 || *size > (1 << 24))
-      fail(file, fmt::format("expected sizes from 0 to 2^24, got {}", word));
+    require_of(file, size && *size <= (1 << 24), "expected sizes from 0 to 2^24, got {}", word);
     shape.push_back(*size);
   }
+  require_of(file, shape.size() <= 32, "expected at most 32 axes, got {}", shape.size());
   return shape;
 }
 
 }  // namespace
 
-torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& file) {
-  if (bytes.size() < 10 || bytes.compare(0, 6, "\x93NUMPY") != 0) fail(file, "is no .npy file");
+torch::Tensor read_npy(const std::filesystem::path& file) {
+  const std::string bytes = read_file(file);
+  require_of(file, bytes.size() >= 12 && bytes.starts_with("\x93NUMPY"), "is no .npy file");
   const auto byte = [&](std::size_t i) {
     return std::size_t(static_cast<unsigned char>(bytes[i]));
   };
-  const std::size_t counted = byte(6) == 1 ? 2 : 4;  // bytes of the header length
-  if (byte(6) < 1 || byte(6) > 3) fail(file, fmt::format("has unknown version {}", byte(6)));
-  if (bytes.size() < 8 + counted) fail(file, "the header breaks off");
+  require_of(file, byte(6) >= 1 && byte(6) <= 3, "has unknown version {}", byte(6));
+  const std::size_t counted = byte(6) == 1 ? 2 : 4;  // bytes of the header's length
   std::size_t length = 0;
   for (std::size_t i = 0; i < counted; ++i) length |= byte(8 + i) << (8 * i);
   const std::size_t start = 8 + counted;
-  if (length > bytes.size() - start) fail(file, "the header breaks off");
+  require_of(file, length <= std::min(kLongestHeader, bytes.size() - start),
+             "its header should be {} bytes long", length);
+  // A Python dictionary, always written in this way.
+  static const std::regex pattern(
+      R"(\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\), *\}\s*)");
   const std::string header = bytes.substr(start, length);
-
-  const auto kind = entry(file, header, "descr");
-  const auto type = kTypes.find(kind);
-  if (type == kTypes.end())
-    fail(file, fmt::format("expected type <f2, <f4, <f8, <i4 or <i8, got {}", kind));
-  auto shape = shape_of(file, entry(file, header, "shape"));
-  if (shape.size() > kMostAxes)
-    fail(file, fmt::format("expected at most {} axes, got {}", kMostAxes, shape.size()));
-  const auto order = entry(file, header, "fortran_order");
-  if (order != "True" && order != "False")
-    fail(file, fmt::format("expected fortran_order True or False, got {}", order));
-  const bool fortran = order == "True";
+  std::smatch found;
+  require_of(file, std::regex_match(header, found, pattern), "expected an array's header, got {}",
+             header.substr(0, 80));
+  const auto type = kTypes.find(found[1]);
+  require_of(file, type != kTypes.end(), "expected type <f2, <f4, <f8, <i4 or <i8, got {}",
+             found[1].str());
+  const bool fortran = found[2] == "True";
+  auto shape = shape_of(file, found[3]);
   if (fortran) std::ranges::reverse(shape);
   // In floating point, so that a product of absurd sizes does not wrap around. The other sizes count even if one is
   // 0, because LibTorch multiplies them for its strides.
   double expected = double(torch::elementSize(type->second));
   for (const auto size : shape) expected *= double(std::max<std::int64_t>(size, 1));
-  if (expected > kMostBytes) fail(file, fmt::format("has {:.3g} bytes of numbers", expected));
+  require_of(file, expected <= kMostBytes, "has {:.3g} bytes of numbers", expected);
   if (std::ranges::find(shape, 0) != shape.end()) expected = 0;
   const std::size_t rest = bytes.size() - start - length;
-  if (expected != double(rest))
-    fail(file, fmt::format("expected {:.0f} bytes of numbers, got {}", expected, rest));
+  require_of(file, expected == double(rest), "expected {:.0f} bytes of numbers, got {}", expected,
+             rest);
   auto tensor = torch::empty(shape, type->second);
   if (rest > 0) std::memcpy(tensor.data_ptr(), bytes.data() + start + length, rest);
   if (fortran && tensor.dim() > 1) {
@@ -103,10 +83,6 @@ torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& f
     tensor = tensor.permute(backward);
   }
   return tensor.to(torch::kDouble).contiguous();
-}
-
-torch::Tensor read_npy(const std::filesystem::path& file) {
-  return parse_npy(read_file(file), file);
 }
 
 }  // namespace keel::lab::report

@@ -121,16 +121,15 @@ std::string introduction(const std::vector<Group>& groups) {
 std::string drawn(const std::string& svg) { return "<div class='scroll'>\n" + svg + "</div>\n"; }
 
 std::string curves(const std::vector<Group>& groups, const std::vector<std::string>& labels) {
-  std::string out;
-  if (const Panel panel = final_error_panel(groups); !panel.svg.empty())
-    out += drawn(picture(std::vector<Panel>{panel}));
-  if (const Charts charts = curve_charts(groups); !charts.empty())
-    out +=
-        "<p>Where an entry has several seeds: their mean, with a band of one standard deviation. A "
-        "cross marks where a run ended with a value that is not finite. The gradient is that of "
-        "what comes before the layer, the largest of each interval.</p>\n" +
-        drawn(picture(charts, labels));
-  return out.empty() ? "" : "<h2>Curves</h2>\n" + out;
+  const Charts charts = curve_charts(groups);
+  if (charts.empty()) return {};
+  return "<h2>Curves</h2>\n<p>At the end: a dot for each seed. Elsewhere, where an entry has "
+         "several "
+         "seeds: their mean, with a band of one standard deviation. A cross marks where a run "
+         "ended "
+         "with a value that is not finite. The gradient is that of what comes before the layer, "
+         "the largest of each interval.</p>\n" +
+         drawn(picture(charts, labels));
 }
 
 std::string failures(const std::vector<Group>& groups) {
@@ -209,7 +208,7 @@ std::string settings(const std::vector<Group>& groups) {
   for (const Group& group : groups)
     for (const Run& run : group.runs) {
       const auto error = [&](double value) {
-        return percent(run.result.failure ? kUnknown : value, 2);
+        return percent(run.result.failure ? kNotDone : value, 2);
       };
       std::vector<std::string> row{run.folder.string(), run.setting("seed"), run.result.status,
                                    error(run.result.test_error)};

@@ -42,7 +42,7 @@ void Recorder::on_start(const RunInfo& info) {
     metrics_.emplace(folder_ / run_files::kMetrics, info.first_step > 0 ? info.first_step : -1,
                      say_);
   } catch (const std::system_error& error) {
-    complain(error.what());
+    report(error.what());
   }
   write("start", {{"step", info.first_step},
                   {"time", unix_time()},
@@ -88,7 +88,7 @@ void Recorder::write(const char* kind, const Json& fields) {
   Json record = {{"kind", kind}};
   record.update(fields);
   metrics_->write(record);
-  complain_of(run_files::kMetrics, metrics_->error());
+  report_error(run_files::kMetrics, metrics_->error());
 }
 
 bool Recorder::write_file(const char* name, const std::string& text) {
@@ -97,20 +97,20 @@ bool Recorder::write_file(const char* name, const std::string& text) {
     replace_file(folder_ / name, text);
     return true;
   } catch (const std::exception& error) {
-    complain(error.what());
+    report(error.what());
     return false;
   }
 }
 
-void Recorder::complain(const std::string& what) {
-  if (complained_) return;
-  complained_ = true;
+void Recorder::report(const std::string& what) {
+  if (reported_) return;
+  reported_ = true;
   say_(what + "; the run goes on without");
 }
 
-void Recorder::complain_of(const std::filesystem::path& name, int error) {
+void Recorder::report_error(const std::filesystem::path& name, int error) {
   if (error != 0)
-    complain(fmt::format("cannot write {}: {}", (folder_ / name).string(), std::strerror(error)));
+    report(fmt::format("cannot write {}: {}", (folder_ / name).string(), std::strerror(error)));
 }
 
 }  // namespace keel::lab::report

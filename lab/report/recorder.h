@@ -33,12 +33,12 @@ class Recorder : public Observer {
   void write(const char* kind, const Json& fields);
   /// Returns false if the file could not be written.
   bool write_file(const char* name, const std::string& text);
-  void complain(const std::string& what);
-  void complain_of(const std::filesystem::path& name, int error);
+  void report(const std::string& what);
+  void report_error(const std::filesystem::path& name, int error);
 
   std::filesystem::path folder_;
   Say say_;
-  bool replaces_, complained_ = false, has_result_ = false;
+  bool replaces_, reported_ = false, has_result_ = false;
   std::int64_t step_ = 0;
   RunInfo info_;
   std::optional<MetricsWriter> metrics_;

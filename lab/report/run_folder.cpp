@@ -84,8 +84,8 @@ std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
 
 }  // namespace
 
-std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
-                                const Say& say) {
+std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say) {
+  const std::string text = read_file(path);
   std::vector<Json> records;
   std::size_t begin = 0;
   for (std::int64_t number = 1; begin < text.size(); ++number) {
@@ -103,10 +103,6 @@ std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::
     }
   }
   return records;
-}
-
-std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say) {
-  return parse_metrics(read_file(path), path, say);
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t last_step,

@@ -40,13 +40,8 @@ class MetricsWriter {
 };
 
 /// The records of a file in order. Lines that are not JSON objects are skipped and reported to `say` with file and
-/// line, except the last one, which a killed process may have cut off.
-std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
-                                const Say& say = {});
-/// Throws keel::Error if the file cannot be read.
+/// line, except the last one, which a killed process may have cut off. Throws keel::Error if the file cannot be read.
 std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say = {});
-
-constexpr double kUnknown = kNotDone;
 
 /// The spectrum of one group of channels.
 struct GroupSpectrum {
@@ -66,7 +61,7 @@ struct Run {
   Result result;  ///< so far; its status is `unfinished` if the run goes on, or was killed
   std::vector<StepRecord> steps;
   std::vector<EpochRecord> epochs;
-  double seconds = kUnknown;  ///< all epochs together
+  double seconds = kNotDone;  ///< all epochs together
   std::string device;
   std::vector<LayerSpectrum> spectra;  ///< of layers that have one
   std::vector<std::string> notes;      ///< what could not be read, one sentence each

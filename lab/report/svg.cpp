@@ -127,7 +127,7 @@ std::string line(const Curve& curve, const Frame& frame, const Chart& chart) {
       points += fmt::format("{:.1f},{:.1f} ", x, y);
       if (chart.points || end - begin == 1) {
         out += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='{}' fill='var(--c{})'/>", x, y,
-                           chart.points ? "2" : "3.5", curve.colour % kColours);
+                           end - begin > 1 ? "2" : "3.5", curve.colour % kColours);
       }
       if (chart.values)
         places += fmt::format(
@@ -166,6 +166,7 @@ Axis::Axis(Kind kind, const std::vector<double>& values, bool from_zero, bool pe
       }
       value = std::log10(value);
     }
+    whole_ = whole_ && value == std::floor(value);
     low = std::min(low, value);
     high = std::max(high, value);
   }
@@ -208,7 +209,8 @@ std::vector<Tick> Axis::ticks(int count) const {
     return result;
   }
   const double scale = percent_ ? 100 : 1;
-  const double step = round_step((high_ - low_) * scale / count);
+  const double step =
+      std::max(round_step((high_ - low_) * scale / count), whole_ && !percent_ ? 1.0 : 0.0);
   for (double i = std::ceil(low_ * scale / step - 1e-9); i * step <= high_ * scale * (1 + 1e-9);
        ++i) {
     result.push_back({i * step / scale, tick(i * step) + (percent_ ? "%" : "")});

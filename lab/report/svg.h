@@ -25,13 +25,13 @@ class Axis {
   /// In [0, 1] for numbers that the axis covers; NaN for numbers it cannot show.
   double operator()(double value) const;
 
-  /// About `count` ticks at most, with labels that do not overlap.
+  /// About `count` ticks at most, with labels that do not overlap. Whole numbers have whole ticks.
   std::vector<Tick> ticks(int count) const;
 
  private:
   Kind kind_;
   bool percent_;
-  bool zero_line_ = false;
+  bool zero_line_ = false, whole_ = true;
   double low_ = 0, high_ = 1;  // logarithmic: exponents of ten
 };
 

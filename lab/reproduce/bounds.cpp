@@ -60,9 +60,9 @@ struct Spectrum {
 };
 
 /// A matrix with the eigenvalues `values`: diagonal, or rotated at random and so rounded.
-Tensor matrix_of(const Tensor& values, bool turned) {
+Tensor matrix_of(const Tensor& values, bool rotated) {
   const Tensor diagonal = torch::diag(values);
-  if (!turned) return diagonal;
+  if (!rotated) return diagonal;
   auto generator = at::detail::createCPUGenerator(1);
   const auto n = values.size(0);
   const Tensor q = std::get<0>(torch::linalg_qr(torch::randn({n, n}, generator, torch::kDouble)));

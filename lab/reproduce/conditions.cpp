@@ -30,9 +30,9 @@ struct Condition {
 Tensor mixed(std::int64_t samples, std::int64_t channels, at::Generator& generator) {
   const Tensor white = torch::randn({samples, channels, 4, 4}, generator, torch::kDouble);
   const Tensor scales = torch::pow(0.85, torch::arange(channels, torch::kDouble) / 2);
-  const Tensor turn =
+  const Tensor rotation =
       std::get<0>(torch::linalg_qr(torch::randn({channels, channels}, generator, torch::kDouble)));
-  return torch::einsum("ij,njhw->nihw", {turn * scales, white});
+  return torch::einsum("ij,njhw->nihw", {rotation * scales, white});
 }
 
 std::vector<Condition> conditions(std::int64_t channels, std::int64_t dead) {

@@ -6,7 +6,6 @@
 
 #include "lab/report/table.h"
 #include "lab/report/wording.h"
-#include "lab/reproduce/figures.h"
 #include "lab/reproduce/measure.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
@@ -117,15 +116,6 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
       "steps an epoch) unless a recipe says otherwise.\n",
       kStepMilliseconds, kStepsPerEpoch);
   return text;
-}
-
-std::string learned_page(const fs::path& folder, const std::vector<Recipe>& recipes,
-                         const std::vector<Results>& results) {
-  std::vector<Experiment> experiments;
-  for (std::size_t i = 0; i < recipes.size(); ++i) experiments.push_back({recipes[i], results[i]});
-  return "<!-- Written by `keel reproduce --page` from lab/experiments/what_we_learned.md.in and "
-         "the results: change those. -->\n" +
-         with_figures(read_file(folder / "what_we_learned.md.in"), experiments);
 }
 
 fs::path results_file(const Recipe& recipe, const fs::path& folder) {

@@ -28,10 +28,6 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
 /// The results file of this experiment, or of the one whose trials it draws.
 std::filesystem::path results_file(const Recipe& recipe, const std::filesystem::path& folder);
 
-/// docs/what_we_learned.md: its source, `folder`/what_we_learned.md.in, with the figures of all recipes in the folder.
-std::string learned_page(const std::filesystem::path& folder, const std::vector<Recipe>& recipes,
-                         const std::vector<Results>& results);
-
 void write_page(const std::filesystem::path& folder, const Page& page);
 
 /// The part between a page's head (title, text) and foot (notes, provenance), for each kind of recipe.

@@ -261,10 +261,8 @@ Results read_results(const fs::path& file) {
     for (const Trial& trial : results.trials)
       require(trial.origin >= 0 && trial.origin < std::int64_t(results.origins.size()),
               "no origin {}", trial.origin);
-  } catch (const Json::exception& error) {  // "[json.exception.out_of_range.403] key ..."
-    const std::string words = error.what();
-    throw Error(fmt::format("{}: {}", file.string(),
-                            words.substr(std::min(words.size(), words.find("] ") + 2))));
+  } catch (const Json::exception& error) {
+    throw Error(fmt::format("{}: {}", file.string(), words_of(error)));
   } catch (const std::exception& error) {
     throw Error(fmt::format("{}: {}", file.string(), error.what()));
   }

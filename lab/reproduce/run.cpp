@@ -52,8 +52,8 @@ struct TrialOutcome {
 constexpr std::int64_t kPoints = 60;       // per recorded curve, at most
 constexpr std::int64_t kCheckpoints = 20;  // per run
 
-/// What a run tells of itself, as its folder has it.
-struct Heard : Observer {
+/// Collects the records of a run, as its folder has them.
+struct Collector : Observer {
   report::Run run;
   void on_start(const RunInfo& info) override { run.device = info.device; }
   void on_step(const StepRecord& record) override { run.steps.push_back(record); }
@@ -91,8 +91,8 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   const std::int64_t steps = steps_of(options, data);
   options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
   options.evaluate_every = (options.epochs + kPoints - 1) / kPoints;
-  Heard heard;
-  std::vector<Observer*> all{&heard};
+  Collector collected;
+  std::vector<Observer*> all{&collected};
   std::optional<report::Recorder> recorder;
   if (!options.run.empty()) {
     options.resume = true;
@@ -106,7 +106,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   Trial trial{.cell = cell, .seed = options.seed, .result = train(options, data, observers)};
   Result& result = trial.result;
   // Of a resumed run, only the folder has the beginning.
-  const report::Run run = recorder ? report::read_run(options.run) : heard.run;
+  const report::Run run = recorder ? report::read_run(options.run) : collected.run;
   if (result.images_per_second == 0) {  // the run had already finished but was not recorded
     result.images_per_second = run.result.images_per_second;
     result.peak_mib = run.result.peak_mib;
@@ -126,7 +126,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   for (auto* curve : {&trial.at, &trial.loss, &trial.gradient, &trial.test_errors,
                       &trial.recalibrated_errors, &trial.followed_errors})
     *curve = thinned(*curve);
-  return {trial, description_of(data), heard.run.device};
+  return {trial, description_of(data), collected.run.device};
 }
 
 Json to_json(const TrialOutcome& outcome) {

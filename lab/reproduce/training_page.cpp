@@ -214,7 +214,7 @@ Chart chart_of(const std::vector<const Cell*>& cells, const Results& results) {
   return chart;
 }
 
-/// One chart per panel over x, if the cells have an x. Otherwise one row of dots per cell.
+/// One chart per panel over x, if the cells have an x. Otherwise one with a dot for each trial.
 std::string errors_picture(const Recipe& recipe, const Results& results) {
   std::vector<std::string> panels;
   for (const Cell& cell : recipe.cells)
@@ -240,10 +240,12 @@ std::string errors_picture(const Recipe& recipe, const Results& results) {
           groups.push_back(group_of(trials, cell->label()));
     }
   }
-  if (!charts.empty()) return report::picture(charts);
-  if (groups.empty()) return {};
-  const report::Panel panel = report::final_error_panel(groups);
-  return panel.svg.empty() ? "" : report::picture(std::vector<report::Panel>{panel});
+  if (charts.empty() && !groups.empty()) {
+    Chart chart = report::final_errors(groups);
+    chart.values = false;
+    if (!chart.curves.empty()) charts.emplace_back("Test error of each trial", chart);
+  }
+  return charts.empty() ? "" : report::picture(charts);
 }
 
 constexpr std::size_t kManyEvaluations = 30;

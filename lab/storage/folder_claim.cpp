@@ -28,13 +28,6 @@ fs::path plain(const fs::path& folder) {
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-/// A link to nothing exists for mkdir() and does not for open().
-bool leads_nowhere(const fs::path& folder) {
-  struct stat about {};
-  return ::lstat(folder.c_str(), &about) == 0 && S_ISLNK(about.st_mode) &&
-         ::stat(folder.c_str(), &about) != 0 && errno == ENOENT;
-}
-
 /// Returns false if the folder already exists.
 bool make(const fs::path& folder) {
   std::error_code error;
@@ -54,39 +47,24 @@ bool is_the_same(int descriptor, const fs::path& folder) {
 
 }  // namespace
 
-FolderClaim::FolderClaim(const fs::path& folder, const std::string& refusal) : FolderClaim() {
-  folder_ = plain(folder);
-  // A previous owner may remove the folder between our making it and our locking it.
-  Lock found = Lock::folder_gone;
-  while (found == Lock::folder_gone) {
-    made_ = make(folder_);
-    if (!made_ && leads_nowhere(folder_))
-      throw Error(fmt::format("expected a folder to write to, got {}: a link to nothing",
-                              folder_.string()));
-    found = lock();
-  }
-  if (found == Lock::anothers) throw Error(refusal);
+FolderClaim::FolderClaim(const fs::path& folder, bool made, const std::string& refusal)
+    : folder_(folder), made_(made) {
+  descriptor_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) fail(folder_, errno);
+  const bool busy = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  // Its owner may have removed it since we opened it.
+  if (!busy && is_the_same(descriptor_, folder_)) return;
+  ::close(descriptor_);
+  throw Error(refusal);
 }
+
+FolderClaim::FolderClaim(const fs::path& folder, const std::string& refusal)
+    : FolderClaim(plain(folder), make(plain(folder)), refusal) {}
 
 FolderClaim FolderClaim::on_new(const fs::path& folder) {
-  for (int number = 1;; ++number) {
-    FolderClaim claim;
-    claim.folder_ = plain(folder);
-    if (number > 1) claim.folder_ += fmt::format("-{}", number);
-    claim.made_ = make(claim.folder_);
-    if (claim.made_ && claim.lock() == Lock::ours) return claim;
-  }
-}
-
-FolderClaim::Lock FolderClaim::lock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0 && errno != ENOENT) fail(folder_, errno);
-  const bool there = descriptor_ >= 0;
-  const bool busy = there && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  if (there && !busy && is_the_same(descriptor_, folder_)) return Lock::ours;
-  made_ = false;  // what has that name now belongs to another process
-  return busy ? Lock::anothers : Lock::folder_gone;
+  fs::path name = plain(folder);
+  for (int number = 2; !make(name); ++number) name = plain(folder) += fmt::format("-{}", number);
+  return {name, /*made=*/true, name.string() + " is in use: another process took it just now"};
 }
 
 FolderClaim::FolderClaim(FolderClaim&& other) noexcept

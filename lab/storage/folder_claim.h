@@ -14,7 +14,7 @@ class FolderClaim {
   FolderClaim(const std::filesystem::path& folder, const std::string& refusal);
   explicit FolderClaim(const std::filesystem::path& run)
       : FolderClaim(run, run.string() + " is in use: another process trains there now") {}
-  /// Creates and claims a new folder: `folder`, or the first of folder-2, folder-3, ... that does not exist.
+  /// Creates and claims a new folder: `folder`, or the first of folder-2, folder-3, ... that can be made.
   static FolderClaim on_new(const std::filesystem::path& folder);
   /// Removes the folder if the claim created it and it is still empty.
   ~FolderClaim();
@@ -24,10 +24,7 @@ class FolderClaim {
   const std::filesystem::path& path() const { return folder_; }
 
  private:
-  enum class Lock { ours, anothers, folder_gone };
-
-  FolderClaim() = default;
-  Lock lock();
+  FolderClaim(const std::filesystem::path& folder, bool made, const std::string& refusal);
 
   std::filesystem::path folder_;
   int descriptor_ = -1;

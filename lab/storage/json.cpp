@@ -43,9 +43,7 @@ class Checker : public nlohmann::json_sax<json> {
   }
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    const std::string words = error.what();  // "[json.exception...] parse error at line 1, ..."
-    const auto begin = words.find("] ");
-    return fail("is no JSON: " + (begin == std::string::npos ? words : words.substr(begin + 2)));
+    return fail("is no JSON: " + words_of(error));  // "parse error at line 1, ..."
   }
 
  private:
@@ -85,6 +83,12 @@ json parse_json(std::string_view text, const std::string& file) {
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& file) {
   return parse<nlohmann::ordered_json>(text, file, 10'000);
+}
+
+std::string words_of(const std::exception& error) {
+  const std::string words = error.what();
+  const auto begin = words.find("] ");
+  return begin == std::string::npos ? words : words.substr(begin + 2);
 }
 
 bool is_utf8(std::string_view text) {

@@ -3,6 +3,7 @@
 // The lab reads all JSON with this. The parser is compiled only in json.cpp.
 
 #include <cstdint>
+#include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ inline constexpr int kDeepestJson = 64;
 nlohmann::json parse_json(std::string_view text, const std::string& file);
 /// The same with the names in file order. Lookups by name are linear, so an object may have at most 10,000 names.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& file);
+
+/// What an exception of the library says, without "[json.exception.out_of_range.403] " in front.
+std::string words_of(const std::exception& error);
 
 /// Whether JSON and TOML can hold this as text.
 bool is_utf8(std::string_view text);

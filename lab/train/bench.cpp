@@ -95,7 +95,6 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
   check(options);
   keel::use_all_cores(threads_here(options.train));
   const torch::Device device = device_of(options.train);
-  require_tf32(options.train, device);
   const DeviceScope scope(device);
   const Precision precision(options.train, device);
   const Images images = random_images(options.train).to(device);

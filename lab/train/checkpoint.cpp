@@ -238,10 +238,6 @@ std::vector<std::string> checkpoint_files(std::int64_t step) {
   return {stem(step) + kAbout, stem(step) + kTensors};
 }
 
-bool has_checkpoints(const fs::path& folder) {
-  return !steps_in(folder, kAbout).empty() || !steps_in(folder, kTensors).empty();
-}
-
 Checkpoint load_checkpoint(const fs::path& file) {
   fs::path about = file;
   about.replace_extension(kAbout);
@@ -256,7 +252,7 @@ Checkpoint load_checkpoint(const fs::path& file) {
   } catch (const Error& error) {
     throw Damaged(error.what());
   } catch (const json::exception& error) {  // its message names no file
-    throw Damaged(fmt::format("{}: {}", about.string(), error.what()));
+    throw Damaged(fmt::format("{}: {}", about.string(), words_of(error)));
   } catch (const std::exception& error) {  // LibTorch's, about memory
     throw Unreadable(fmt::format("cannot read {}: {}", about.string(), error.what()), ENOMEM);
   }
@@ -291,28 +287,14 @@ NamedTensors state_of(const torch::nn::Module& module) {
   return result;
 }
 
-void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
-                const std::string& file) {
-  const NamedTensors mine = state_of(module);
-  // Check everything first, so that a network is loaded completely or not at all.
-  for (const auto& [name, tensor] : mine) {
-    const auto found = state.find(name);
-    require(found != state.end(), "{} has no tensor '{}'", file, name);
-    require(found->second.sizes() == tensor.sizes(), "expected '{}' of shape {} in {}, got {}",
-            name, c10::str(tensor.sizes()), file, c10::str(found->second.sizes()));
-  }
-  std::set<std::string> known;
-  for (const auto& [name, tensor] : mine) known.insert(name);
-  for (const auto& [name, tensor] : state)
-    require(known.count(name) > 0, "{} has a tensor '{}' that the network lacks", file, name);
-  const torch::NoGradGuard no_grad;
-  for (auto [name, tensor] : mine) tensor.copy_(state.at(name));
-}
-
 void load_network(torch::nn::Module& module, const SafeTensors& checkpoint) {
-  auto state = checkpoint.tensors;
-  std::erase_if(state, [](const auto& item) { return is_of_the_run(item.first); });
-  load_state(module, state, "the checkpoint");
+  const torch::NoGradGuard no_grad;
+  for (auto [name, tensor] : state_of(module)) {
+    const auto found = checkpoint.tensors.find(name);
+    require(found != checkpoint.tensors.end() && found->second.sizes() == tensor.sizes(),
+            "expected '{}' of shape {} in the checkpoint", name, c10::str(tensor.sizes()));
+    tensor.copy_(found->second);
+  }
 }
 
 ResNet load_model(const Checkpoint& checkpoint) {

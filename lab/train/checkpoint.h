@@ -1,8 +1,9 @@
 #pragma once
 
 // A checkpoint is a pair of files: step-00000042.safetensors (parameters and buffers under their torchvision names,
-// momenta as optimiser.NAME, what followed norms know as following.CONVOLUTION.*, the CPU generator as random.cpu) and step-00000042.json (the position of the run, its
-// options, the size and checksum of the first file). The JSON is written last and makes the checkpoint complete.
+// momenta as optimiser.NAME, what followed norms know as following.CONVOLUTION.*, the CPU generator as random.cpu) and
+// step-00000042.json (the position of the run, its options, the size and checksum of the first file). The JSON is written
+// last and makes the checkpoint complete.
 
 #include <array>
 #include <cstdint>
@@ -37,12 +38,6 @@ struct Position {
 inline constexpr const char* kMomentum = "optimiser.";   ///< before a parameter's name
 inline constexpr const char* kFollowing = "following.";  ///< before a convolution's name
 
-/// Whether a checkpoint's tensor belongs to the trainer (momenta, inputs of followed convolutions, random state), not to
-/// the network.
-inline bool is_of_the_run(const std::string& name) {
-  return name.starts_with(kMomentum) || name.starts_with(kFollowing) || name.starts_with("random.");
-}
-
 struct Checkpoint {
   Position position;
   TrainOptions options;
@@ -71,9 +66,6 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& folder,
 /// The names of its two files in the folder.
 std::vector<std::string> checkpoint_files(std::int64_t step);
 
-/// Whether a folder has any checkpoint, good or damaged.
-bool has_checkpoints(const std::filesystem::path& folder);
-
 /// Loads one checkpoint, given either of its files. Throws Damaged, or Unreadable if its files cannot be read now, or
 /// another keel::Error if a later keel wrote it.
 Checkpoint load_checkpoint(const std::filesystem::path& file);
@@ -84,14 +76,10 @@ Checkpoint load_checkpoint(const std::filesystem::path& file);
 std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& where,
                                             const std::function<void(const std::string&)>& say);
 
-/// The network of a checkpoint, with its parameters and buffers, in evaluation mode on the CPU. Throws keel::Error
-/// that names missing tensors, extra tensors and tensors of the wrong shape.
+/// The network of a checkpoint, with its parameters and buffers, in evaluation mode on the CPU.
 ResNet load_model(const Checkpoint& checkpoint);
 
-/// Copies tensors into the module's parameters and buffers by name.
-void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
-                const std::string& file);
-/// The same with a checkpoint's tensors, without the trainer's.
+/// Copies tensors of a checkpoint into the module's parameters and buffers, by name.
 void load_network(torch::nn::Module& module, const SafeTensors& checkpoint);
 /// Parameters, then buffers, with their names.
 NamedTensors state_of(const torch::nn::Module& module);

@@ -40,14 +40,14 @@ Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& au
   const auto whole = torch::TensorOptions(images_.pixels.device()).dtype(torch::kLong);
   order_ = torch::zeros({images_.count()}, whole);
   chosen_ = torch::zeros({part.second - part.first}, whole);
-  turn_ = torch::zeros({}, whole);
+  epoch_ = torch::zeros({}, whole);
 }
 
 std::int64_t Recalibrator::run(std::int64_t step) {
   auto generator =
       at::make_generator<at::CPUGeneratorImpl>(hashed(augmentation_.seed, std::uint64_t(step)));
   order_.copy_(torch::randperm(images_.count(), generator, torch::kLong));
-  turn_.fill_(step);
+  epoch_.fill_(step);
   const std::int64_t count = std::min(options_.recalibrate, images_.count() / options_.batch);
   keel::nn::recalibrate(*model_,
                         [&] {
@@ -76,7 +76,7 @@ void Recalibrator::pass(std::int64_t batch) {
 
 void Recalibrator::forward() {
   const Tensor input = options_.augmentation
-                           ? augment(images_.pixels, chosen_, turn_, augmentation_)
+                           ? augment(images_.pixels, chosen_, epoch_, augmentation_)
                            : normalise(images_.pixels.index_select(0, chosen_), augmentation_);
   const Autocast autocast(chosen_.device(), options_.precision == "bfloat16");
   model_->forward(input);

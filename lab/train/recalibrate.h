@@ -40,7 +40,7 @@ class Recalibrator {
   AugmentOptions augmentation_;
   TrainOptions options_;
   Processes* processes_;
-  torch::Tensor order_, chosen_, turn_;  ///< image order; the batch's images; seed of their crops
+  torch::Tensor order_, chosen_, epoch_;  ///< image order; the batch's images; seed of their crops
   std::int64_t passes_ = 0;
   std::unique_ptr<StepGraph> graph_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run tells of itself. Observers receive these records, metrics.jsonl and result.json hold them, and reports and
+// The records of a run. Observers receive them, metrics.jsonl and result.json hold them, and reports and
 // experiments read them. Does not use torch.
 
 #include <cstdint>

@@ -49,9 +49,11 @@ torch::Device device_of(const TrainOptions& options, std::int64_t index) {
   return torch::Device(torch::kCUDA, c10::DeviceIndex(index));
 }
 
-void require_tf32(const TrainOptions& options, torch::Device device) {
+void require_precision(const TrainOptions& options, torch::Device device) {
   require(options.precision != "tf32" || device.is_cuda(),
           "expected a CUDA device for precision tf32, got cpu; use float32, or a GPU");
+  if (options.precision == "bfloat16" && device.is_cpu())
+    require(bfloat16_fault().empty(), bfloat16_fault());
 }
 
 const std::string& bfloat16_fault() {
@@ -76,8 +78,7 @@ const std::string& bfloat16_fault() {
 }
 
 Precision::Precision(const TrainOptions& options, torch::Device device) {
-  if (options.precision == "bfloat16" && device.is_cpu())
-    require(bfloat16_fault().empty(), bfloat16_fault());
+  if (options.precision == "bfloat16") require_precision(options, device);
   auto& context = at::globalContext();
   tf32_products_ = context.allowTF32CuBLAS();
   tf32_convolutions_ = context.allowTF32CuDNN();

@@ -136,8 +136,8 @@ bool uses_graph(const TrainOptions& options, torch::Device device,
 /// options ask for CUDA and it is not available.
 torch::Device device_of(const TrainOptions& options, std::int64_t index = 0);
 
-/// Throws keel::Error if the options ask for tf32, which only a GPU has, on a CPU.
-void require_tf32(const TrainOptions& options, torch::Device device);
+/// Throws keel::Error if the device lacks the precision: tf32, which only GPUs have, or bfloat16 on some CPUs.
+void require_precision(const TrainOptions& options, torch::Device device);
 
 /// Why this machine's CPU cannot compute in bfloat16; empty if it can. Tries it once.
 const std::string& bfloat16_fault();

@@ -35,7 +35,7 @@ TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t pr
   require_labels(data.test, options.model.classes);
   require_batches(options, data, processes);
   const torch::Device device = device_of(options);
-  require_tf32(options, device);
+  require_precision(options, device);
   options.device = device.is_cuda() ? "cuda" : "cpu";
   return options;
 }

@@ -148,10 +148,6 @@ TEST_F(CliCommands, DataPacksAndReadsItsOwnPack) {
   const auto again = keel("data --source packed --path " + packed);
   ASSERT_EQ(again.code, 0) << again.error;
   EXPECT_TRUE(contains(again.out, "40 training and 20 test images")) << again.out;
-  fs::resize_file(packed, fs::file_size(packed) / 2);
-  const auto damaged = keel("data --source packed --path " + packed);
-  EXPECT_EQ(damaged.code, 3);
-  EXPECT_TRUE(contains(damaged.error, packed)) << damaged.error;
 }
 
 // Folders, class names and options may come from anyone.
@@ -216,34 +212,32 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   }
 
   EXPECT_EQ(keel("eval " + in("run") + " --recalibrate 2").code, 0);
-
-  const auto other = keel("train" + kTiny + "--norm zca --group-size 4 --run " + in("first"));
-  ASSERT_EQ(other.code, 0) << other.error;
-  const auto report = keel("report " + in("run") + " " + in("first") + " --out " + in("r.html"));
+  const auto report = keel("report " + in("run") + " --out " + in("r.html"));
   ASSERT_EQ(report.code, 0) << report.error;
-  EXPECT_TRUE(contains(report.out, "ZCA d=4, exact, all norms")) << report.out;
   const std::string page = read(in("r.html"));
-  for (const char* layer : {">bn1<", ">layer3.0.downsample.1<"})
+  for (const char* layer : {">bn1<", ">layer3.0.downsample.1<", "ZCA d=4, exact, all norms"})
     EXPECT_TRUE(contains(page, layer)) << layer;
-
-  const auto resumed = keel("train --resume " + in("run") + " --epochs 2");
-  EXPECT_EQ(resumed.code, 0) << resumed.error;
-  const auto bench = keel(
-      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --where all --layers "
-      "zca/4");
-  ASSERT_EQ(bench.code, 0) << bench.error;
-  EXPECT_TRUE(contains(bench.out, "ZCA d=4, exact, all norms")) << bench.out;
 }
 
 TEST_F(CliCommands, BenchTimesEveryLayer) {
   const auto outcome = keel(
-      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca pca "
-      "--json " +
+      "bench --model resnet_small --batch 8 --steps 1 --rounds 3 --device cpu --where all --layers "
+      "zca/4 pca/2 --json " +
       in("bench.json"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "ZCA d=4, exact, all norms")) << outcome.out;
   const auto timings = json(in("bench.json")).at("timings");
-  EXPECT_EQ(timings.size(), 3u);
-  for (const auto& timing : timings) EXPECT_GT(timing.at("milliseconds").get<double>(), 0);
+  ASSERT_EQ(timings.size(), 3u);
+  EXPECT_EQ(timings[0].at("name"), "BatchNorm");
+  EXPECT_EQ(timings[0].at("ratio"), 1);
+  for (const auto& timing : timings) {
+    const auto of = [&](const char* name) { return timing.at(name).get<double>(); };
+    EXPECT_FALSE(timing.at("graph").get<bool>());
+    EXPECT_GT(of("least"), 0);
+    EXPECT_LE(of("least"), of("milliseconds"));
+    EXPECT_LE(of("milliseconds"), of("most"));
+    EXPECT_NEAR(of("images_per_second"), 8e3 / of("milliseconds"), 1e-6);
+  }
 }
 
 // Timing and reading may take minutes.

@@ -10,24 +10,6 @@
 namespace keel::cli::testing {
 namespace {
 
-TEST(CliOptions, VersionNamesKeelLibTorchAndCuda) {
-  const auto outcome = program("--version");
-  EXPECT_EQ(outcome.code, 0);
-  EXPECT_TRUE(contains(outcome.out, "keel " KEEL_VERSION ", LibTorch ")) << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "CUDA")) << outcome.out;
-}
-
-TEST(CliOptions, HelpIsThereForTheProgramAndEachCommand) {
-  const auto all = keel("--help");
-  EXPECT_EQ(all.code, 0);
-  for (const std::string name : {"train", "eval", "report", "inspect", "bench", "data"}) {
-    EXPECT_TRUE(contains(all.out, "  " + name)) << name;
-    const auto one = keel(name + " --help");
-    EXPECT_EQ(one.code, 0) << name;
-    EXPECT_TRUE(contains(one.out, "keel " + name)) << one.out;
-  }
-}
-
 TEST(CliOptions, HelpHasRangesAndDefaultsAndSaysWhereTheyComeFrom) {
   const auto help = [](const std::string& command) { return keel(command + " --help").out; };
   const auto train = help("train");
@@ -52,10 +34,17 @@ TEST(CliOptions, HelpAndVersionLoadNoLibTorch) {
   const auto libraries = shell("LD_TRACE_LOADED_OBJECTS=1 \"$keel\"");
   EXPECT_TRUE(contains(libraries.out, "libc.so")) << libraries.out;
   EXPECT_FALSE(contains(libraries.out, "torch")) << libraries.out;
-  for (const char* words :
-       {"--help", "-h", "help", "--version", "-V", "train --help", "data -h", "reproduce --help"}) {
+  for (const auto& [words, said] : {std::pair("--help", "  inspect"),
+                                    {"-h", "  report"},
+                                    {"help", "  eval"},
+                                    {"--version", "keel " KEEL_VERSION ", LibTorch "},
+                                    {"-V", "CUDA"},
+                                    {"train --help", "keel train"},
+                                    {"data -h", "keel data"},
+                                    {"reproduce --help", "--cells"}}) {
     const auto itself = program(words), lab = keel(words);
     EXPECT_EQ(itself.code, 0) << words;
+    EXPECT_TRUE(contains(itself.out, said)) << itself.out;
     EXPECT_EQ(itself.out, lab.out) << words;
     EXPECT_EQ(itself.error, "");
   }
@@ -86,13 +75,6 @@ TEST(CliOptions, WhatIsOddIsSaid) {
               "OMP_NUM_THREADS=" + many);
   EXPECT_TRUE(contains(threads.error, "OMP_NUM_THREADS asks for " + many + " threads"))
       << threads.error;
-  const std::string nan = std::string("\x93NUMPY\x01\x00\x3e\x00", 10) +
-                          "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1), }   " +
-                          std::string("\x00\x00\xc0\x7f", 4);
-  write(folder / "m.npy", nan);
-  const auto inspected = keel("inspect " + (folder / "m.npy").string());
-  EXPECT_EQ(inspected.code, 3);
-  EXPECT_TRUE(contains(inspected.error, (folder / "m.npy").string())) << inspected.error;
 }
 
 // Mistakes end with 2, inputs that cannot be used with 3. The program speaks of its options, not of its code.
@@ -108,25 +90,17 @@ TEST(CliOptions, MistakesAndUnusableInputsAreSaid) {
       {2, "train --batch 0",
        "keel train: --batch: expected 1 ... 1000000000, got 0\nRun with --help for more "
        "information.\n"},
-      {2, "train --epochs 9223372036854775807",
-       "--epochs: expected 1 ... 1000000000, got 9223372036854775807"},
       {2, "train --epochs 99999999999999999999", "expected a whole number, got"},
       {2, "train --epochs ''", "--epochs: expected a whole number, got ''"},
-      {2, "train --epochs 1.5", "--epochs: expected a whole number, got '1.5'"},
       {2, "train --threads 4294967296", "--threads: expected 0 ... 65536, got"},
       {2, "train --seed -1",
        "--seed: expected a whole number from 0 to 18446744073709551615, got '-1'"},
-      {2, "train --seed ''", "--seed: expected a whole number from 0 to"},
-      {2, "train --data-seed -1", "--data-seed: expected a whole number from"},
-      {2, "train --batch many", "batch"},
       {2, "train --momentum 1.5", "0 ... 1"},
       {2, "train --learning-rate nan", "learning-rate"},
-      {2, "train --norm shiny", "shiny"},
       {2, "train --config /no/such/file", "/no/such/file"},
       {2, "train --resume /no/such/folder", "/no/such/folder"},
       {2, "train --norm zca --group-size 7",
        "keel train: expected group_size to divide the layer's 64 channels, got 7\n"},
-      {2, "train --model resnet_small --norm zca --where bn9", "(bn1, layer1.0.bn1, "},
       {2, "train --model resnet_small --norm zca --group-size 16 --where all",
        "to divide the 8 channels of bn1, got 16"},
       {2, "train --precision tf32 --device cpu",
@@ -142,6 +116,7 @@ TEST(CliOptions, MistakesAndUnusableInputsAreSaid) {
       {2, "report", "RUN is required"},
       {2, "inspect", "RUN is required"},
       {2, "bench --model resnet_small --layers zca/8x", "got 'zca/8x'"},
+      {3, "bench --model resnet_small --device cpu --no-eager --no-graph", "got neither"},
       {3, "eval /no/such/run",
        "keel eval: expected a run folder or a checkpoint, /no/such/run is not there\n"},
       {3, "report /no/such/run", "/no/such/run"},
@@ -162,16 +137,10 @@ TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
   const auto file = (folder / "c.toml").string();
   for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
            {"\nlearning_rate = 0,5\n", "line 2: "},
-           {"epochs = 1\nepochs = 2\n", "line 2: "},
            {"train_limit = 64\ntrain-limit = 32\n", "line 2: 'train_limit' is there twice"},
            {"epochs = 1\nbatch = \"16\"\n", "line 2: "},
-           {"epochs = 1\nbatch = 0\n", "line 2: "},
            {"epochs = 1\nmomentum = 1.5\n", "line 2: expected momentum in [0, 1], got 1.5"},
-           {"epochs = 1\naugmentation = 3\n", "line 2: "},
-           {"epochs = 1\nnorm = \"shiny\"\n", "line 2: "},
-           {"epochs = 1\nlearning_rate = 1e999\n", "line 2: "},
            {"epochs = 1\n[batch]\nbatch = 3\n", "line 2: "},
-           {"epochs = 1\nbatch = [16]\n", "line 2: "},
            {"epochs = 1\nrun = \"x\"\n", "line 2: unknown option 'run'"},
            {"epochs = 1\npath = \"x\n", "line 2: "}}) {
     write(file, text);

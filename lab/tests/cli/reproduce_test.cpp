@@ -68,17 +68,11 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
       EXPECT_EQ(other.at("loss"), trial.at("loss"));
     }
   }
-}
-
-TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
-  const TemporaryFolder folder;
-  const auto common = reproduce("table2", folder / "out") + "--cells bn --trials 1 ";
-  ASSERT_EQ(keel(common).code, 0);
   const auto other = keel(common + "--epochs 1");
   EXPECT_EQ(other.code, 3);
   EXPECT_TRUE(contains(other.error, "epochs = 2, but this call asks for 1")) << other.error;
-  ASSERT_EQ(keel(common + "--epochs 1 --fresh").code, 0);
-  EXPECT_EQ(json(folder / "out/results.json").at("trials")[0].at("steps"), 4);
+  ASSERT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1 --epochs 1 --fresh").code, 0);
+  EXPECT_EQ(json(out / "results.json").at("trials").at(0).at("steps"), 4);
 }
 
 // Zero filters make eigenvalues bitwise equal, so the textbook gradient divides by zero.
@@ -162,18 +156,25 @@ TEST(CliReproduce, AFreshStartForgetsTheRunsTooButNothingElseInTheirFolders) {
   EXPECT_TRUE(contains(refused.error, "does not know as its own")) << refused.error;
 }
 
-TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {
+TEST(CliReproduce, OneCallAtATimeWorksOnAnExperimentAndOnARun) {
   const TemporaryFolder folder;
-  const auto out = folder / "out";
-  fs::create_directories(out);
-  const int held = ::open(out.c_str(), O_RDONLY | O_DIRECTORY);
-  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
-  const auto second = keel(reproduce("table2", out) + "--cells bn --trials 1");
-  EXPECT_NE(second.code, 0);
-  EXPECT_TRUE(contains(second.error, "another process is working on " + out.string()))
-      << second.error;
-  ::close(held);
-  EXPECT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
+  const auto out = folder / "out", run = folder / "runs/table2-bn-1";
+  const auto common =
+      reproduce("table2", out) + "--cells bn --trials 1 --runs " + (folder / "runs").string();
+  for (const auto& [held, said] : {std::pair(out, "another process is working on " + out.string()),
+                                   {run, run.string() + " is in use"}}) {
+    fs::create_directories(held);
+    const int lock = ::open(held.c_str(), O_RDONLY | O_DIRECTORY);
+    ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+    for (const char* more : {"", " --fresh"}) {
+      const auto outcome = keel(common + more);
+      EXPECT_NE(outcome.code, 0);
+      EXPECT_TRUE(contains(outcome.error, said)) << outcome.error;
+      EXPECT_FALSE(fs::exists(run / "metrics.jsonl"));
+    }
+    ::close(lock);
+  }
+  EXPECT_EQ(keel(common).code, 0);
 }
 
 TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForItAndLeavesNoFilesBehind) {
@@ -190,23 +191,6 @@ TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForItAndLeavesNoFilesBehind) {
             "0.05; done; kill $trial; exit 1");
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(fs::is_empty(temporary));
-}
-
-TEST(CliReproduce, ARunFolderInUseIsLeftAlone) {
-  const TemporaryFolder folder;
-  const auto run = folder / "runs/table2-bn-1";
-  fs::create_directories(run);
-  const int held = ::open(run.c_str(), O_RDONLY | O_DIRECTORY);
-  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
-  const auto common = reproduce("table2", folder / "out") + "--cells bn --trials 1 --runs " +
-                      (folder / "runs").string();
-  for (const char* more : {"", " --fresh"}) {
-    const auto outcome = keel(common + more);
-    EXPECT_NE(outcome.code, 0);
-    EXPECT_TRUE(contains(outcome.error, run.string() + " is in use")) << outcome.error;
-    EXPECT_TRUE(fs::is_empty(run));
-  }
-  ::close(held);
 }
 
 TEST(CliReproduce, RunFoldersAreKeptAndGoneOnWith) {

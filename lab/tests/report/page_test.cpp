@@ -43,7 +43,7 @@ TEST(Page, ALongLabelIsCutInPictures) {
   int names = 0;
   for (std::sregex_iterator i(html.begin(), html.end(), text), end; i != end; ++i, ++names)
     EXPECT_LE(columns((*i)[2]), 110u) << (*i)[2];
-  EXPECT_EQ(names, 4);  // two rows of dots, two keys of the curves
+  EXPECT_EQ(names, 2);  // the keys of the curves
 }
 
 TEST(Page, ItsValuesAreALineEach) {
@@ -84,17 +84,6 @@ TEST(Page, ShowsWhatItShould) {
         "What differs", "prefers-color-scheme: dark", "width=device-width"})
     EXPECT_NE(html.find(word), std::string::npos) << word;
   EXPECT_EQ(html.find("nan"), std::string::npos);
-}
-
-TEST(Page, ShowsRecalibratedErrorsWhereARunHasOne) {
-  const TemporaryFolder folder;
-  testing::write_run(folder / "e", settings("batch", "exact", 0), "0.20");
-  testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
-  const auto html = page(grouped({read_run(folder / "e"), read_run(folder / "f")}), {});
-  EXPECT_EQ(first_unbalanced(html), "");
-  for (const char* cell :
-       {"<th class='n'>recalibrated</th>", "<td class='n'>-</td>", "<td class='n'>9.00 %</td>"})
-    EXPECT_NE(html.find(cell), std::string::npos) << cell;
 }
 
 TEST(Page, EveryColourItUsesIsDefinedInBothThemes) {

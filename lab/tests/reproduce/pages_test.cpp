@@ -203,8 +203,6 @@ TEST(Pages, TheCommittedOnesAreUpToDate) {
       EXPECT_EQ(read(folder / name), svg) << folder / name;
   }
   EXPECT_EQ(read(kExperiments / "README.md"), index_page(recipes, all));
-  EXPECT_EQ(read(kExperiments / "../../docs/what_we_learned.md"),
-            learned_page(kExperiments, recipes, all));
 }
 
 TEST(Pages, TheCommittedFilesAreLight) {

@@ -30,24 +30,6 @@ TEST(DiagnoseTest, ANonFiniteLossBeginsInTheFirstLayerWithSuchAnOutput) {
   EXPECT_EQ(failure.what, "step 12: the loss is not finite, beginning in layer2.0.conv1");
 }
 
-TEST(DiagnoseTest, ANonFiniteGradientBeginsInTheLayerThatMadeIt) {
-  // Repeated eigenvalues under the analytic rule: finite forward, non-finite backward.
-  TrainOptions options = test::small_options("zca");
-  options.model.norm.rule = "analytic";
-  options.model.norm.rank = "full";  // keeps the equal eigenvalues
-  options.model.dead_channels = 2;
-  TrainingStep training = training_of(options);
-  const Tensor before = training.parameters().values.clone();
-  const Failure failure = diagnose(training, 1);
-  EXPECT_EQ(failure.where, "gradient of conv1.weight");
-  EXPECT_EQ(failure.layer, "bn1");
-  EXPECT_EQ(failure.smallest_gap, 0);
-  EXPECT_EQ(failure.what,
-            "step 1: the gradient of conv1.weight is not finite, beginning in bn1 (closest "
-            "eigenvalues 0 apart)");
-  EXPECT_TRUE(training.parameters().values.equal(before));
-}
-
 TEST(LayerStateTest, GapsAreThoseBetweenPairsWithAKeptDirection) {
   LayerState state;
   state.values =

@@ -21,54 +21,67 @@ Checkpoint at(const std::filesystem::path& run, std::int64_t step) {
   return load_checkpoint(run / "checkpoints" / ("step-000000" + std::to_string(step) + ".json"));
 }
 
+// Neither recomputed statistics nor those that follow the weights change a bit of training, nor the ones the others.
 TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
   const DataSet data = test::small_data();
   for (const char* norm : {"batch", "zca", "pca"}) {
-    const test::TemporaryFolder without, with;
+    struct Case {
+      std::int64_t recalibrate;
+      const char* follow;
+      test::TemporaryFolder folder = {};
+      Recorder told = {};
+      Result result = {};
+    } plain{0, "none"}, twice{4, "none"}, thrice{4, "all"};
     TrainOptions options = test::small_options(norm);
     options.epochs = 3;
-    Recorder plain, twice;
-    options.run = without.path();
-    options.recalibrate = 0;
-    const Result expected = train(options, data, plain);
-    options.run = with.path();
-    options.recalibrate = 4;
-    const Result result = train(options, data, twice);
-
-    EXPECT_TRUE(std::isnan(expected.recalibrated_test_error));
-    EXPECT_TRUE(std::isfinite(result.recalibrated_test_error)) << norm;
-    EXPECT_EQ(result.test_error, expected.test_error) << norm;
-    test::expect_same_steps(twice, plain, norm);
-    for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(twice.epochs[i].test_loss, plain.epochs[i].test_loss) << norm << i;
-      EXPECT_GT(twice.epochs[i].recalibration_seconds, 0);
-      EXPECT_TRUE(std::isnan(plain.epochs[i].recalibration_seconds));
+    options.follow_every = 4;
+    for (Case* one : {&plain, &twice, &thrice}) {
+      options.recalibrate = one->recalibrate;
+      options.follow = one->follow;
+      options.run = one->folder.path();
+      one->result = train(options, data, one->told);
+      EXPECT_EQ(one->result.test_error, plain.result.test_error) << norm;
+      test::expect_same_steps(one->told, plain.told, norm);
+      double seconds = 0;
+      for (std::size_t i = 0; i < 3; ++i) {
+        const EpochRecord& epoch = one->told.epochs[i];
+        EXPECT_EQ(epoch.test_loss, plain.told.epochs[i].test_loss) << norm << i;
+        EXPECT_EQ(std::isnan(epoch.recalibration_seconds), one == &plain);
+        EXPECT_EQ(std::isnan(epoch.recalibrated_test_loss), one == &plain);
+        EXPECT_EQ(std::isnan(epoch.followed_test_loss), one != &thrice);
+        EXPECT_NE(epoch.followed_test_loss, epoch.test_loss) << norm << i;
+        if (one == &thrice) {
+          EXPECT_EQ(epoch.recalibrated_test_loss, twice.told.epochs[i].recalibrated_test_loss);
+        }
+        seconds += one == &plain ? 0 : epoch.recalibration_seconds;
+      }
+      EXPECT_EQ(one->result.recalibration_seconds, seconds);
+      EXPECT_LT(seconds, one->result.seconds);
+      // The spectrum is that of the last training step.
+      if (one->told.layer.values.defined()) {
+        EXPECT_TRUE(one->told.layer.values.equal(plain.told.layer.values));
+        EXPECT_TRUE(one->told.layer.covariance.equal(plain.told.layer.covariance));
+      }
+      // Checkpoints during the run have the statistics of training. The last one has recomputed ones.
+      for (const std::int64_t step : {12, 18}) {
+        const bool recomputed = step == 18 && one != &plain;
+        const Checkpoint there = at(one->folder.path(), step),
+                         expected = at(plain.folder.path(), step);
+        EXPECT_EQ(there.recalibrated, recomputed ? 4 : 0);
+        EXPECT_EQ(there.tensors.metadata.count("recalibrated"), recomputed);
+        for (const auto& [name, tensor] : expected.tensors.tensors)
+          EXPECT_EQ(there.tensors.tensors.at(name).equal(tensor),
+                    !recomputed || !is_statistic(name))
+              << name;
+        EXPECT_EQ(there.tensors.tensors.count("following.conv1.looks"), one == &thrice);
+      }
     }
-    EXPECT_EQ(twice.epochs[2].recalibrated_test_error, result.recalibrated_test_error);
-    double seconds = 0;
-    for (const EpochRecord& epoch : twice.epochs) seconds += epoch.recalibration_seconds;
-    EXPECT_EQ(result.recalibration_seconds, seconds);
-    EXPECT_LT(seconds, result.seconds);
-    EXPECT_EQ(expected.recalibration_seconds, 0);
-    // The spectrum is that of the last training step.
-    if (twice.layer.values.defined()) {
-      EXPECT_TRUE(twice.layer.values.equal(plain.layer.values));
-      EXPECT_TRUE(twice.layer.covariance.equal(plain.layer.covariance));
-    }
-
-    // Checkpoints during the run have the statistics of training. The last one has recomputed ones.
-    EXPECT_EQ(read_file(with / "checkpoints/step-00000012.safetensors"),
-              read_file(without / "checkpoints/step-00000012.safetensors"));
-    EXPECT_EQ(at(with.path(), 12).recalibrated, 0);
-    const Checkpoint last = at(with.path(), 18), plain_last = at(without.path(), 18);
-    EXPECT_EQ(last.recalibrated, 4);
-    EXPECT_EQ(last.tensors.metadata.at("recalibrated"), "4 batches");
-    EXPECT_EQ(plain_last.tensors.metadata.count("recalibrated"), 0u);
-    for (const auto& [name, tensor] : last.tensors.tensors)
-      EXPECT_EQ(tensor.equal(plain_last.tensors.tensors.at(name)), !is_statistic(name)) << name;
+    const EpochRecord& last = thrice.told.epochs.back();
+    EXPECT_EQ(thrice.result.recalibrated_test_error, last.recalibrated_test_error);
+    EXPECT_EQ(thrice.result.followed_test_error, last.followed_test_error);
     options.run.clear();
-    EXPECT_EQ(evaluate(load_model(last), data.test, data, options).error,
-              result.recalibrated_test_error);
+    EXPECT_EQ(evaluate(load_model(at(twice.folder.path(), 18)), data.test, data, options).error,
+              twice.result.recalibrated_test_error);
   }
 }
 
@@ -168,6 +181,47 @@ TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
   DataSet few = test::small_data(8);
   EXPECT_EQ(test::error_of([&] { evaluate(model, few.test, few, options, 36); }),
             "expected at least a batch of 16 training images, got 8");
+}
+
+// In the first layer the statistics that follow are those of the images, whatever happened to the weights.
+TEST(FollowTest, TheFirstNormHasTheStatisticsThatRecalibratingGives) {
+  const DataSet data = test::small_data(32);
+  for (const char* norm : {"batch", "zca"}) {
+    TrainOptions options = test::small_options(norm);
+    options.follow = "tested";
+    options.follow_every = 4;
+    options.batch = 32;
+    options.augmentation = false;
+    options.recalibrate = 1;
+    options.recalibrate_norms = "tested";
+    options.model.norm.rank = "full";
+    TrainingStep training = test::training_of(options, data);
+    for (int step = 0; step < 3; ++step) training.run(0, 0.1);
+    ResNet& model = training.model();
+    model->eval();
+    model->tested().front()->following()->refresh();
+    std::map<std::string, Tensor> followed;
+    for (const auto& item : model->named_buffers()) followed[item.key()] = item.value().clone();
+    EXPECT_EQ(Recalibrator(model, data.train, augment_options(data, 1), options).run(1), 1);
+    for (const auto& item : model->named_buffers()) {
+      const std::string& name = item.key();
+      if (name.find("running_") == std::string::npos) continue;
+      if (name.rfind("bn1.", 0) == 0)
+        EXPECT_TRUE(item.value().allclose(followed.at(name), 1e-3, 1e-4)) << norm << name;
+      else
+        EXPECT_TRUE(item.value().equal(followed.at(name))) << name;  // that layer alone
+    }
+  }
+}
+
+TEST(FollowTest, NamesWhatItCannotFollow) {
+  TrainOptions options = test::small_options("none");
+  options.follow = "all";
+  EXPECT_NE(test::error_of([&] { validate(options); }).find("expected a norm that can follow"),
+            std::string::npos);
+  options.model.norm.kind = "zca";
+  options.model.norm.rule = "textbook";
+  EXPECT_THROW(validate(options), Error);
 }
 
 }  // namespace
