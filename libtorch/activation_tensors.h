@@ -7,10 +7,6 @@
 
 namespace keel::ops {
 
-template <typename T>
-struct CoreTypeOf {
-  using type = T;
-};
 template <>
 struct CoreTypeOf<at::Half> {
   using type = Half;
@@ -19,10 +15,6 @@ template <>
 struct CoreTypeOf<at::BFloat16> {
   using type = BFloat16;
 };
-/// The core's counterpart of LibTorch's element type.
-template <typename T>
-using CoreType = typename CoreTypeOf<T>::type;
-
 /// The memory order to read a tensor in. A tensor in neither order counts as contiguous, and in_order() copies it.
 inline Order order_of(const Tensor& tensor) {
   return !tensor.is_contiguous() && tensor.movedim(1, -1).is_contiguous() ? Order::channels_last

@@ -56,12 +56,6 @@ class Phases {
   Tensor place_, size_, cos_, sin_;  ///< (..., 1, k)
 };
 
-void check_can_wait(const Tensor& matrix) {
-  TORCH_CHECK(!matrix.is_cuda() || !capturing_on_cuda(matrix),
-              "keel: complex matrices cannot be decomposed during CUDA graph capture, because "
-              "LibTorch's eigh and svd wait for the device");
-}
-
 }  // namespace
 
 Tensor hermitian_of_lower(const Tensor& matrix) {
@@ -69,27 +63,11 @@ Tensor hermitian_of_lower(const Tensor& matrix) {
   return below + below.mH() + at::diag_embed(at::real(matrix.diagonal(0, -2, -1)));
 }
 
-Tensors<2> complex_eigh(const Tensor& matrix, bool descending) {
-  if (matrix.numel() == 0) return {at::real(matrix).sum(-1), at::zeros_like(matrix)};
-  check_can_wait(matrix);
-  const WithoutAutocast in_its_type;
-  const Scaled scaled(hermitian_of_lower(matrix));
-  auto [values, vectors] = at::linalg_eigh(scaled.matrix, "L");
-  if (descending) values = values.flip(-1), vectors = vectors.flip(-1);
-  return {scaled.values(values),
-          nan_where(scaled.broken, Phases(vectors).of_columns(vectors)).contiguous()};
-}
-
-Tensor complex_eigvalsh(const Tensor& matrix) {
-  if (matrix.numel() == 0) return at::real(matrix).sum(-1);
-  check_can_wait(matrix);
-  const Scaled scaled(hermitian_of_lower(matrix));
-  return scaled.values(at::linalg_eigvalsh(scaled.matrix, "L"));
-}
-
 Tensors<3> complex_svd(const Tensor& matrix) {
   if (matrix.numel() == 0) return empty_svd(matrix);
-  check_can_wait(matrix);
+  TORCH_CHECK(!matrix.is_cuda() || !capturing_on_cuda(matrix),
+              "keel::svd: complex matrices cannot be decomposed during CUDA graph capture, because "
+              "LibTorch's svd waits for the device");
   const WithoutAutocast in_its_type;
   const Scaled scaled(matrix);
   const auto [left, values, right] = at::linalg_svd(scaled.matrix, /*full_matrices=*/false);

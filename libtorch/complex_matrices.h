@@ -1,23 +1,14 @@
 #pragma once
 
-// Complex matrices. Once a matrix is decomposed, everything else is either real or a product, so only the decompositions, and
-// a way back to the core's real functions, are here.
+// Complex matrices. Once a matrix is decomposed, everything else is either real or a product, so only the svd, and a way back
+// to the core's real functions, are here.
 
 #include "types.h"
 
 namespace keel::ops {
 
-/// Eigenvalues and eigenvectors of (..., n, n) Hermitian matrices, as keel/eigh.h promises them: the lower triangle is read,
-/// and in each vector the entry of largest magnitude is real and positive. Imaginary parts on the diagonal are ignored.
-/// LibTorch's decomposition (LAPACK, cuSOLVER) does the work. On CUDA it waits for the device. Errors are relative to the
-/// whole matrix, also for a row of zeros.
-Tensors<2> complex_eigh(const Tensor& matrix, bool descending);
-
-/// The eigenvalues alone, ascending.
-Tensor complex_eigvalsh(const Tensor& matrix);
-
 /// U, S and V^H of (..., m, n) matrices, as keel/svd.h promises them: in each column of U the entry of largest magnitude is
-/// real and positive.
+/// real and positive. LibTorch's decomposition (LAPACK, cuSOLVER) does the work. On CUDA it waits for the device.
 Tensors<3> complex_svd(const Tensor& matrix);
 
 /// The symmetric or Hermitian matrix whose lower triangle is given. Imaginary parts on the diagonal are not read.

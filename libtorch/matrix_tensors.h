@@ -42,7 +42,12 @@ Rectangles<T> rectangles(const Tensor& tensor) {
     batch *= tensor.size(d);
   }
   using Element = std::remove_const_t<T>;
-  return {tensor.data_ptr<Element>(), batch, m, n, m > 1 ? tensor.stride(-2) : n, batch_stride};
+  Element* data;
+  if constexpr (kIsComplex<Element>)
+    data = reinterpret_cast<Element*>(tensor.data_ptr<c10::complex<RealOf<Element>>>());
+  else
+    data = tensor.data_ptr<Element>();
+  return {data, batch, m, n, m > 1 ? tensor.stride(-2) : n, batch_stride};
 }
 
 template <typename T>

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <complex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -49,6 +50,18 @@ inline Tensor plus(const Tensor& a, const Tensor& b) {
 inline at::ScalarType compute_type(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
 }
+
+template <typename T>
+struct CoreTypeOf {
+  using type = T;
+};
+template <typename T>
+struct CoreTypeOf<c10::complex<T>> {
+  using type = std::complex<T>;
+};
+/// The core's counterpart of LibTorch's element type.
+template <typename T>
+using CoreType = typename CoreTypeOf<T>::type;
 
 /// The type of a matrix's eigenvalues and singular values.
 inline at::ScalarType type_of_values(const Tensor& matrix) {

@@ -4,7 +4,6 @@
 
 #include "autograd.h"
 #include "check.h"
-#include "complex_matrices.h"
 #include "device.h"
 #include "gradient_rule_formula.h"
 #include "keel/torch/eigh.h"
@@ -22,15 +21,15 @@ Tensors<2> eigh_kernel(const Tensor& matrix, StringView rule, bool descending) {
   parsed(gradient_rule, kEigh, rule);  // report a bad rule now, not in backward
   if (matrix.is_meta()) return {empty_values(matrix), empty_matrices(matrix)};
   const auto type = matrix.scalar_type();
-  if (matrix.is_complex()) return complex_eigh(matrix, descending);
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
   const EighOrder order = descending ? EighOrder::descending : EighOrder::ascending;
-  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigh, [&] {
-    on_device_of(input, KEEL_STAGE(eigh<scalar_t>), matrices<const scalar_t>(input),
-                 values.data_ptr<scalar_t>(), matrices<scalar_t>(vectors), order, nullptr);
+  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(input.scalar_type(), kEigh, [&] {
+    using T = CoreType<scalar_t>;
+    on_device_of(input, KEEL_STAGE(eigh<T>), matrices<const T>(input), values.data_ptr<RealOf<T>>(),
+                 matrices<T>(vectors), order, nullptr);
   });
-  return {values.to(type), vectors.to(type)};
+  return {values.to(type_of_values(matrix)), vectors.to(type)};
 }
 
 /// An extra output of the matrix's shape whose gradient goes straight to the matrix. It needs no memory, except under
@@ -92,13 +91,13 @@ constexpr const char* kEigvalsh = "keel::eigvalsh";
 Tensor eigvalsh_kernel(const Tensor& matrix) {
   check_matrices(kEigvalsh, matrix, Numbers::real_or_complex);
   if (matrix.is_meta()) return empty_values(matrix);
-  if (matrix.is_complex()) return complex_eigvalsh(matrix);
   const Tensor input = readable(in_compute_type(matrix)), values = empty_values(input);
-  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigvalsh, [&] {
-    on_device_of(input, KEEL_STAGE(eigvalsh<scalar_t>), matrices<const scalar_t>(input),
-                 values.data_ptr<scalar_t>(), EighOrder::ascending, nullptr);
+  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(input.scalar_type(), kEigvalsh, [&] {
+    using T = CoreType<scalar_t>;
+    on_device_of(input, KEEL_STAGE(eigvalsh<T>), matrices<const T>(input),
+                 values.data_ptr<RealOf<T>>(), EighOrder::ascending, nullptr);
   });
-  return values.to(matrix.scalar_type());
+  return values.to(type_of_values(matrix));
 }
 
 /// With a gradient, the vectors are needed anyway.

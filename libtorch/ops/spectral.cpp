@@ -34,7 +34,7 @@ Tensors<3> decompose_kernel(const Tensor& matrix, StringView rank) {
   check_matrices(kSpectral, matrix, Numbers::real_or_complex);
   const RankPolicy policy = parsed(rank_policy, kSpectral, rank);
   if (matrix.is_complex() && !matrix.is_meta()) {
-    const auto [values, vectors] = complex_eigh(matrix, /*descending=*/true);
+    const auto [values, vectors] = eigh.below_autograd(matrix, "masked", /*descending=*/true);
     return {values, vectors, complex_rank(policy, values)};
   }
   const Tensor input = readable(in_compute_type(matrix));

@@ -193,7 +193,7 @@ def test_a_training_step_is_captured_in_a_graph(layer):
         torch.testing.assert_close(captured.state_dict()[name], value, rtol=1e-3, atol=1e-5)
 
 
-def test_complex_decompositions_say_that_they_cannot_be_captured():
+def test_the_complex_svd_says_that_it_cannot_be_captured():
     a = torch.randn(4, 3, dtype=torch.complex64, device="cuda")
     keel.svd(a)
     with pytest.raises(RuntimeError, match="complex matrices cannot be decomposed during CUDA graph capture"):
