@@ -1,6 +1,7 @@
 #include "krylov.h"
 
 #include <cmath>
+#include <optional>
 
 #include "autograd.h"
 #include "device.h"
@@ -110,19 +111,22 @@ std::pair<Tensor, Tensor> leading_first(const Tensor& values, const Tensor& vect
   return {values.gather(-1, order), rows.gather(-2, order.unsqueeze(-1).expand_as(rows))};
 }
 
-/// Vectors of a block, and of the whole basis. A block has more than are wanted: an eigenvalue as often repeated as that is
-/// found as often, and the values beyond decide how fast it goes. The basis is limited by the small problem and by memory.
-std::pair<std::int64_t, std::int64_t> basis_sizes(const Map& map, std::int64_t count) {
-  std::int64_t width = (count + std::max<std::int64_t>(4, count / 4) + 7) / 8 * 8, blocks = 10;
-  if (map.dense &&
-      !map.options.device().is_cuda()) {  // there arithmetic counts, elsewhere how often
-    width = (count + std::max<std::int64_t>(2, count / 8) + 3) / 4 * 4;
-    blocks = 16;
-  }
+/// How many vectors a block has, the whole basis, what a restart keeps and a result has.
+struct Sizes {
+  std::int64_t width, most, kept, told;
+};
+
+/// A block has more vectors than are wanted: an eigenvalue as often repeated as that is found as often, and the values
+/// beyond decide how fast it goes. A narrow one has fewer: the CPU multiplies four vectors in the time of one, but not
+/// sixteen, and narrow blocks need fewer products in all. The basis is limited by the small problem and by memory.
+Sizes sizes_of(const Map& map, std::int64_t count, bool narrow) {
+  const std::int64_t wide = (count + std::max<std::int64_t>(4, count / 4) + 7) / 8 * 8;
+  const std::int64_t width = narrow ? std::max<std::int64_t>(4, wide / 16 * 4) : wide;
   const std::int64_t longest = std::max(map.m, map.n);
-  const std::int64_t fit =
-      std::min({blocks, kOwnSvd / width, (std::int64_t(1) << 26) / (longest * width)});
-  return {width, width * std::max<std::int64_t>(4, fit)};
+  const std::int64_t fit = std::min({10 * wide, kOwnSvd, (std::int64_t(1) << 26) / longest});
+  const std::int64_t most = std::max(fit, 4 * wide) / width * width;
+  return {width, most, std::max(wide, std::min(std::max(2 * wide, most * 2 / 5), kOwnSvd)),
+          2 * wide};
 }
 
 /// A growing basis. `step` multiplies its newest block; `ritz` finds what it holds; `restart` shrinks it.
@@ -133,9 +137,13 @@ class Krylov {
     Tensor left, right, values, residual;
   };
 
-  Krylov(const Map& map, const Wanted& wanted) : map_(map), wanted_(wanted) {
-    std::tie(width_, most_) = basis_sizes(map, wanted.count);
-    kept_ = std::max(width_, std::min(std::max(2 * width_, most_ * 2 / 5), kOwnSvd));
+  Krylov(const Map& map, const Wanted& wanted, const Sizes& sizes)
+      : map_(map),
+        wanted_(wanted),
+        width_(sizes.width),
+        most_(sizes.most),
+        kept_(sizes.kept),
+        told_(sizes.told) {
     noise_ = random_rows(width_, std::max(map.m, map.n), wanted.seed, map.options);
     right_ = at::zeros(map.sizes({most_ + width_, map.n}), map.options);
     if (!map.symmetric) left_ = at::zeros(map.sizes({most_, map.m}), map.options);
@@ -208,7 +216,7 @@ class Krylov {
 
   Found vectors(const Ritz& found) const {
     const std::int64_t k = wanted_.count;
-    const std::int64_t most = std::min({2 * width_, kept_, filled_});  // as many whenever it is
+    const std::int64_t most = std::min({told_, kept_, filled_});
     const Tensor rights = combined(right_, found.right.narrow(-2, 0, most));
     const Tensor lefts = map_.symmetric ? rights : combined(left_, found.left.narrow(-2, 0, most));
     const Tensor values = found.values * scale_.squeeze(-1);
@@ -240,8 +248,8 @@ class Krylov {
 
   const Map& map_;
   const Wanted& wanted_;
-  std::int64_t width_ = 0, most_ = 0, kept_ = 0, turn_ = 0;
-  std::int64_t filled_ = 0;  ///< vectors that have been multiplied
+  const std::int64_t width_, most_, kept_, told_;
+  std::int64_t turn_ = 0, filled_ = 0;  ///< vectors that have been multiplied
   Tensor noise_, right_, left_, small_;
   Tensor scale_;  ///< a power of two near the matrix's norm, (..., 1, 1)
   Tensor rest_;   ///< R
@@ -298,16 +306,46 @@ Tensor thin_product(const Tensor& x, const Tensor& a, bool left) {
   return y;
 }
 
-Found leading(const Map& map, const Wanted& wanted) {
-  const auto [width, most] = basis_sizes(map, wanted.count);
-  if (std::max(map.m, map.n) <= kWhole || std::min(map.m, map.n) <= width + most)
-    return whole_decomposition(map, wanted);
-  Krylov krylov(map, wanted);
+namespace {
+
+/// Roughly the seconds of a step, and of a decomposition of the whole matrix, by one thread or on a large GPU.
+double seconds_of_step(const Map& map, const Sizes& sizes) {
+  const double products =
+      double(map.m) * double(map.n) * double(sizes.width) * (map.symmetric ? 1 : 2);
+  if (map.options.device().is_cuda()) return 5e-4 + products * 5e-14;
+  const double longest = double(map.symmetric ? map.n : map.m + map.n);
+  return 2e-4 + products * 14e-12 + longest * double(sizes.width * sizes.most) * 40e-12;
+}
+double seconds_of_whole(const Map& map) {
+  const double m = double(map.m), n = double(map.n);
+  if (!map.options.device().is_cuda())
+    return m * n * std::min(m, n) * (map.symmetric ? 37e-12 : 120e-12);
+  if (map.symmetric) return 0.01 * std::pow(n / 2048, 2.2);
+  return std::max(m, n) <= double(kOwnSvd) ? 0.0015 : 1;
+}
+
+/// Whether a value may have more copies than a block has vectors, of which some would be missed: block Krylov spaces
+/// contain as many, and the others come from rounding alone.
+bool may_miss_copies(const Tensor& values, const Tensor& largest, std::int64_t width,
+                     double tolerance) {
+  const std::int64_t more = values.size(-1) - width + 1;
+  if (more <= 0) return false;
+  const Tensor sorted = std::get<0>(values.sort(-1));
+  const Tensor spread = sorted.narrow(-1, width - 1, more) - sorted.narrow(-1, 0, more);
+  return !(spread > largest.unsqueeze(-1) * std::max(1e-3, 100 * tolerance)).all().item<bool>();
+}
+
+/// Steps until each matrix has reached the tolerance, or a fixed number of them. Nothing if the whole decomposition of a
+/// single matrix would be quicker.
+std::optional<Found> iterate(const Map& map, const Wanted& wanted, const Sizes& sizes) {
+  Krylov krylov(map, wanted, sizes);
   Found found;
   Tensor done = at::zeros(map.batch, map.options.dtype(at::kBool));
-  const bool fixed = wanted.steps > 0;
+  const bool fixed = wanted.steps > 0, single = !fixed && done.numel() == 1;
   const std::int64_t last = fixed ? wanted.steps : wanted.most_steps;
-  std::int64_t next = wanted.start.defined() ? 2 : 4;  // when to look, which waits for the device
+  // When to look, which waits for the device.
+  std::int64_t next =
+      wanted.start.defined() ? 2 : std::max<std::int64_t>(4, 3 * wanted.count / sizes.width);
   for (std::int64_t step = 1; step <= last; ++step) {
     krylov.step();
     const bool full = krylov.full(), look = !fixed && step == next;
@@ -330,16 +368,41 @@ Found leading(const Map& map, const Wanted& wanted) {
       done = done.logical_or(now);
       if (!fixed && done.all().item<bool>()) break;
       next = step + 2;
-      if (!fixed && done.numel() == 1) {  // one matrix: as its residual has fallen
+      if (single) {  // how often its residual must fall as it has fallen
         const double reached = ritz.residual.item<double>();
-        const double more = double(step) * (std::log(wanted.tolerance) / std::log(reached) - 1);
-        if (reached < 0.5 && more > 0)
-          next = step + std::max<std::int64_t>(1, std::min(std::int64_t(0.9 * more), step));
+        const double times = reached < 0.5 ? std::log(wanted.tolerance) / std::log(reached) - 1 : 1;
+        const double more = std::max(1.0, double(step) * times);
+        if (map.dense && more * seconds_of_step(map, sizes) > seconds_of_whole(map))
+          return std::nullopt;
+        next = step + std::max<std::int64_t>(1, std::int64_t(0.9 * std::min(more, double(step))));
       }
     }
     if (full) krylov.restart(ritz);
   }
   return found;
+}
+
+}  // namespace
+
+Found leading(const Map& map, const Wanted& wanted) {
+  const Sizes wide = sizes_of(map, wanted.count, false);
+  const std::int64_t least = std::min(map.m, map.n);
+  const bool free = wanted.steps == 0 && wanted.most_steps >= 100 && !wanted.start.defined();
+  if (std::max(map.m, map.n) <= kWhole || least <= wide.width + wide.most ||
+      (free && map.dense && 8 * seconds_of_step(map, wide) > seconds_of_whole(map)))
+    return whole_decomposition(map, wanted);
+  bool quick = true;
+  const bool one = map.batch.empty() || at::zeros(map.batch).numel() == 1;
+  if (free && one && map.dense && !map.options.device().is_cuda()) {
+    const Sizes narrow = sizes_of(map, wanted.count, true);
+    const auto found = iterate(map, wanted, narrow);
+    quick = found.has_value();
+    if (quick && !may_miss_copies(found->values, found->largest, narrow.width, wanted.tolerance))
+      return *found;
+  }
+  if (quick)
+    if (const auto found = iterate(map, wanted, wide)) return *found;
+  return whole_decomposition(map, wanted);
 }
 
 }  // namespace keel::ops
