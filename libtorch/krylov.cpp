@@ -33,7 +33,7 @@ Tensor random_rows(std::int64_t rows, std::int64_t columns, std::int64_t seed,
 
 /// beta x + alpha a b, in one launch on CUDA.
 Tensor with_product(const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha) {
-  if (!x.is_cuda()) return beta * x + alpha * thin_product(a, b, /*left=*/true);
+  if (!x.is_cuda()) return at::add(beta == 1 ? x : beta * x, thin_product(a, b, true), alpha);
   if (x.dim() == 2) return at::addmm(x, a, b, beta, alpha);
   const auto flat = [](const Tensor& y) { return y.flatten(0, -3); };
   return at::baddbmm(flat(x), flat(a), flat(b), beta, alpha).view(x.sizes());
@@ -44,16 +44,17 @@ Tensor polished(const Tensor& rows) {
   return with_product(rows, thin_product(rows, rows, false), rows, 1.5, -0.5);
 }
 
-/// Rows of length 1 that are not far from orthogonal, made orthonormal.
+/// Independent rows, not far from orthogonal, made orthonormal.
 Tensor straightened(Tensor rows) {
   if (rows.is_cuda()) {  // where four steps take less time than eigenvectors
+    rows = rows / at::linalg_vector_norm(rows, 2, {-1}, true);
     for (int i = 0; i < 4; ++i) rows = polished(rows);
     return rows;
   }
   const auto [values, vectors] =
       eigh(thin_product(rows, rows, false).to(at::kDouble), "masked", false);
   const Tensor root = at::matmul(vectors * values.rsqrt().unsqueeze(-2), vectors.mT());
-  return at::matmul(root.to(rows.scalar_type()), rows);
+  return thin_product(root.to(rows.scalar_type()), rows, /*left=*/true);
 }
 
 /// Orthonormal rows that span `rows` outside `basis`, and rows basis^T. Directions that are empty up to rounding become
@@ -70,7 +71,7 @@ std::pair<Tensor, Tensor> orthonormal(Tensor rows, const Tensor& basis, const Te
   const Tensor inside = product(rows);
   const double eps = epsilon_of(rows) / std::sqrt(double(rows.size(-1)));
   const Tensor size = at::linalg_vector_norm(rows, 2, {-1}).amax(-1).clamp_min(1e-20);
-  rows = outside(rows, inside) + noise * (size * eps).unsqueeze(-1).unsqueeze(-1);
+  rows = at::addcmul(outside(rows, inside), noise, size.unsqueeze(-1).unsqueeze(-1), eps);
   const auto type = rows.scalar_type();
   for (int pass = 0; pass < (type == at::kFloat ? 1 : 2); ++pass) {
     rows = outside(rows, product(rows));
@@ -79,11 +80,10 @@ std::pair<Tensor, Tensor> orthonormal(Tensor rows, const Tensor& basis, const Te
     const Tensor scale = gram.diagonal(0, -2, -1).rsqrt();
     const Tensor vectors =
         std::get<1>(eigh(gram * scale.unsqueeze(-1) * scale.unsqueeze(-2), "masked", false));
-    const Tensor turned = at::matmul(vectors.mT() * scale.unsqueeze(-2), wide);
+    const Tensor turned = thin_product(vectors.mT() * scale.unsqueeze(-2), wide, /*left=*/true);
     rows = (turned / at::linalg_vector_norm(turned, 2, {-1}, true)).to(type);
   }
-  rows = outside(rows, product(rows));
-  return {straightened(rows / at::linalg_vector_norm(rows, 2, {-1}, true)), inside};
+  return {straightened(outside(rows, product(rows))), inside};
 }
 
 /// Rows of U and V, and the values between them, of `count` leading singular values or more.
@@ -314,13 +314,16 @@ double seconds_of_step(const Map& map, const Sizes& sizes) {
       double(map.m) * double(map.n) * double(sizes.width) * (map.symmetric ? 1 : 2);
   if (map.options.device().is_cuda()) return 5e-4 + products * 5e-14;
   const double longest = double(map.symmetric ? map.n : map.m + map.n);
-  return 2e-4 + products * 14e-12 + longest * double(sizes.width * sizes.most) * 40e-12;
+  const double seconds =
+      2e-4 + products * 14e-12 + longest * double(sizes.width * sizes.most) * 40e-12;
+  return map.options.dtype().toScalarType() == at::kDouble ? 4 * seconds : seconds;
 }
 double seconds_of_whole(const Map& map) {
-  const double m = double(map.m), n = double(map.n);
+  const double m = double(map.m), n = double(map.n), least = std::min(m, n);
+  const double wider = map.options.dtype().toScalarType() == at::kDouble ? 2.4 : 1;
   if (!map.options.device().is_cuda())
-    return m * n * std::min(m, n) * (map.symmetric ? 37e-12 : 120e-12);
-  if (map.symmetric) return 0.01 * std::pow(n / 2048, 2.2);
+    return wider * m * n * least * (map.symmetric ? 37e-12 : 120e-12);
+  if (map.symmetric) return wider * 0.01 * std::pow(n / 2048, 2.2);
   return std::max(m, n) <= double(kOwnSvd) ? 0.0015 : 1;
 }
 
@@ -372,8 +375,9 @@ std::optional<Found> iterate(const Map& map, const Wanted& wanted, const Sizes& 
         const double reached = ritz.residual.item<double>();
         const double times = reached < 0.5 ? std::log(wanted.tolerance) / std::log(reached) - 1 : 1;
         const double more = std::max(1.0, double(step) * times);
-        if (map.dense && more * seconds_of_step(map, sizes) > seconds_of_whole(map))
-          return std::nullopt;
+        // Predictions are too high at first, so not before a quarter of its time has passed.
+        const double one = seconds_of_step(map, sizes), whole = seconds_of_whole(map);
+        if (map.dense && more * one > whole && 4 * double(step) * one > whole) return std::nullopt;
         next = step + std::max<std::int64_t>(1, std::int64_t(0.9 * std::min(more, double(step))));
       }
     }
@@ -385,24 +389,19 @@ std::optional<Found> iterate(const Map& map, const Wanted& wanted, const Sizes& 
 }  // namespace
 
 Found leading(const Map& map, const Wanted& wanted) {
-  const Sizes wide = sizes_of(map, wanted.count, false);
-  const std::int64_t least = std::min(map.m, map.n);
   const bool free = wanted.steps == 0 && wanted.most_steps >= 100 && !wanted.start.defined();
-  if (std::max(map.m, map.n) <= kWhole || least <= wide.width + wide.most ||
-      (free && map.dense && 8 * seconds_of_step(map, wide) > seconds_of_whole(map)))
-    return whole_decomposition(map, wanted);
-  bool quick = true;
   const bool one = map.batch.empty() || at::zeros(map.batch).numel() == 1;
-  if (free && one && map.dense && !map.options.device().is_cuda()) {
-    const Sizes narrow = sizes_of(map, wanted.count, true);
-    const auto found = iterate(map, wanted, narrow);
-    quick = found.has_value();
-    if (quick && !may_miss_copies(found->values, found->largest, narrow.width, wanted.tolerance))
-      return *found;
-  }
-  if (quick)
-    if (const auto found = iterate(map, wanted, wide)) return *found;
-  return whole_decomposition(map, wanted);
+  const Sizes wide = sizes_of(map, wanted.count, false);
+  const Sizes narrow =
+      sizes_of(map, wanted.count, free && one && map.dense && !map.options.device().is_cuda());
+  if (std::max(map.m, map.n) <= kWhole || std::min(map.m, map.n) <= wide.width + wide.most ||
+      (free && map.dense && 8 * seconds_of_step(map, narrow) > seconds_of_whole(map)))
+    return whole_decomposition(map, wanted);
+  auto found = iterate(map, wanted, narrow);
+  if (found && narrow.width < wide.width &&
+      may_miss_copies(found->values, found->largest, narrow.width, wanted.tolerance))
+    found = iterate(map, wanted, wide);
+  return found ? *found : whole_decomposition(map, wanted);
 }
 
 }  // namespace keel::ops
