@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::int64_t kOwnSvd =
     512;  ///< the largest singular value problem that the GPU solves without cuSOLVER
-constexpr std::int64_t kWhole = 256;  ///< matrices up to this size are decomposed as a whole
+constexpr std::int64_t kShifts = 499;  ///< of the noise
+constexpr std::int64_t kWhole = 256;   ///< matrices up to this size are decomposed as a whole
 
 /// Numbers in [-1, 1) by a hash of their place: the same on all devices, without a generator's state, so that a CUDA graph
 /// can hold it.
@@ -80,25 +81,34 @@ std::pair<Tensor, Tensor> orthonormal(Tensor rows, const Tensor& basis, const Te
     const Tensor scale = gram.diagonal(0, -2, -1).rsqrt();
     const Tensor vectors =
         std::get<1>(eigh(gram * scale.unsqueeze(-1) * scale.unsqueeze(-2), "masked", false));
-    const Tensor turned = thin_product(vectors.mT() * scale.unsqueeze(-2), wide, /*left=*/true);
-    rows = (turned / at::linalg_vector_norm(turned, 2, {-1}, true)).to(type);
+    Tensor turned = thin_product(vectors.mT() * scale.unsqueeze(-2), wide, /*left=*/true);
+    rows = turned.div_(at::linalg_vector_norm(turned, 2, {-1}, true)).to(type);
   }
   return {straightened(outside(rows, product(rows))), inside};
 }
 
 /// Rows of U and V, and the values between them, of `count` leading singular values or more.
 Tensors<3> small_svd(const Tensor& matrix, std::int64_t count) {
-  if (!matrix.is_cuda() || matrix.size(-1) <= kOwnSvd || matrix.scalar_type() == at::kDouble) {
+  if (!matrix.is_cuda() || matrix.scalar_type() == at::kDouble) {
     const auto [left, values, right] = svd(matrix, "masked");
     return {left.mT(), values, right};
   }
-  // In float64 a square keeps what float32 has.
+  // In float64 a square keeps what float32 has. A V has orthogonal columns, but for those of values near rounding. They are
+  // made so one after the other, the largest first, and a little noise sees that there are enough.
   const Tensor wide = matrix.to(at::kDouble);
-  const Tensor first = std::get<1>(eigh(at::matmul(wide.mT(), wide), "masked", true))
-                           .narrow(-1, 0, count)
-                           .to(matrix.scalar_type());
-  const auto [left, values, right] = svd(at::matmul(matrix, first), "masked");
-  return {left.mT(), values, at::matmul(right, first.mT())};
+  const Tensor right = std::get<1>(eigh(at::matmul(wide.mT(), wide), "masked", true))
+                           .narrow(-1, 0, std::min(count, wide.size(-1)))
+                           .mT();
+  Tensor left = at::matmul(right, wide.mT());
+  const Tensor largest = at::linalg_vector_norm(left, 2, {-1}, true).amax(-2, true);
+  left = at::addcmul(left, random_rows(left.size(-2), wide.size(-1), 1, wide.options()),
+                     largest.clamp_min(1e-20), 1e-9);
+  const Tensor values = at::linalg_vector_norm(left, 2, {-1}, true);
+  left = left / values;
+  const Tensor factor = std::get<0>(at::linalg_cholesky_ex(at::matmul(left, left.mT())));
+  left = at::linalg_solve_triangular(factor, left, /*upper=*/false);
+  const auto type = matrix.scalar_type();
+  return {left.to(type), (values * (largest > 0)).squeeze(-1).to(type), right.to(type)};
 }
 
 /// Values in the order of `which`, leading first, and their vectors as rows, from those of eigh.
@@ -144,7 +154,7 @@ class Krylov {
         most_(sizes.most),
         kept_(sizes.kept),
         told_(sizes.told) {
-    noise_ = random_rows(width_, std::max(map.m, map.n), wanted.seed, map.options);
+    noise_ = random_rows(width_, std::max(map.m, map.n) + kShifts, wanted.seed, map.options);
     right_ = at::zeros(map.sizes({most_ + width_, map.n}), map.options);
     if (!map.symmetric) left_ = at::zeros(map.sizes({most_, map.m}), map.options);
     small_ = at::zeros(map.sizes({most_, most_}), map.options);
@@ -175,12 +185,8 @@ class Krylov {
       image = map_.adjoint(rows) / scale_;
     }
     auto [rows, inside] = orthonormal(image, right_.narrow(-2, 0, end), noise(map_.n));
-    if (map_.symmetric) {
-      block(0, begin, end, width_).copy_(inside.mT());
-      block(begin, 0, width_, end).copy_(inside);
-      const Tensor own = inside.narrow(-1, begin, width_);
-      block(begin, begin, width_, width_).copy_((own + own.mT()) / 2);
-    }
+    if (map_.symmetric)
+      block(begin, 0, width_, end).copy_(inside);  // eigh reads the lower triangle
     put(right_, end, rows);
     rest_ = thin_product(rows, image, false);
     filled_ = end;
@@ -233,8 +239,8 @@ class Krylov {
   }
 
  private:
-  Tensor noise(std::int64_t columns) {  // none twice
-    return noise_.roll(37 * ++turn_, -1).narrow(-1, 0, columns);
+  Tensor noise(std::int64_t columns) {  // none twice in a while
+    return noise_.narrow(-1, 37 * ++turn_ % kShifts, columns);
   }
   void put(Tensor& basis, std::int64_t first, const Tensor& rows) {
     basis.narrow(-2, first, rows.size(-2)).copy_(rows);
@@ -296,7 +302,7 @@ Tensor thin_product(const Tensor& x, const Tensor& a, bool left) {
   if (!x.is_cpu() || !one_batch || n < 64 || m == 0 || x.numel() == 0 || !is_one_batch(a) ||
       (left && m < 4))
     return at::matmul(x, left ? a : a.mT());
-  const bool worth_threads = a.numel() * x.size(-2) > (1 << 20);  // some 20 microseconds
+  const bool worth_threads = a.numel() * x.size(-2) > (1 << 22);  // some 60 microseconds
   const Tensor rows = readable(x), y = empty_beside(rows, {x.size(-2), left ? n : m});
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "keel::thin_product", [&] {
     cpu::thin_product<scalar_t>(rectangles<const scalar_t>(a), left ? Side::left : Side::right,
@@ -341,6 +347,9 @@ bool may_miss_copies(const Tensor& values, const Tensor& largest, std::int64_t w
 /// Steps until each matrix has reached the tolerance, or a fixed number of them. Nothing if the whole decomposition of a
 /// single matrix would be quicker.
 std::optional<Found> iterate(const Map& map, const Wanted& wanted, const Sizes& sizes) {
+  // An operator may need autograd for its adjoint.
+  std::optional<at::AutoDispatchBelowADInplaceOrView> briefly;
+  if (map.dense) briefly.emplace();
   Krylov krylov(map, wanted, sizes);
   Found found;
   Tensor done = at::zeros(map.batch, map.options.dtype(at::kBool));
@@ -387,6 +396,13 @@ std::optional<Found> iterate(const Map& map, const Wanted& wanted, const Sizes& 
 }
 
 }  // namespace
+
+double least_tolerance(const Map& map, std::int64_t count) {
+  const double basis = double(sizes_of(map, count, false).most);
+  const double terms = map.dense ? double(std::max(map.m, map.n)) : 0;
+  return std::max({20.0, 2 * std::sqrt(basis), std::sqrt(terms) / 2}) *
+         epsilon_of(at::empty({0}, map.options));
+}
 
 Found leading(const Map& map, const Wanted& wanted) {
   const bool free = wanted.steps == 0 && wanted.most_steps >= 100 && !wanted.start.defined();
