@@ -1,6 +1,7 @@
 #include "krylov.h"
 
 #include <cmath>
+#include <optional>
 
 #include "autograd.h"
 #include "device.h"
@@ -14,7 +15,8 @@ namespace {
 
 constexpr std::int64_t kOwnSvd =
     512;  ///< the largest singular value problem that the GPU solves without cuSOLVER
-constexpr std::int64_t kWhole = 256;  ///< matrices up to this size are decomposed as a whole
+constexpr std::int64_t kShifts = 499;  ///< of the noise
+constexpr std::int64_t kWhole = 256;   ///< matrices up to this size are decomposed as a whole
 
 /// Numbers in [-1, 1) by a hash of their place: the same on all devices, without a generator's state, so that a CUDA graph
 /// can hold it.
@@ -32,7 +34,7 @@ Tensor random_rows(std::int64_t rows, std::int64_t columns, std::int64_t seed,
 
 /// beta x + alpha a b, in one launch on CUDA.
 Tensor with_product(const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha) {
-  if (!x.is_cuda()) return beta * x + alpha * thin_product(a, b, /*left=*/true);
+  if (!x.is_cuda()) return at::add(beta == 1 ? x : beta * x, thin_product(a, b, true), alpha);
   if (x.dim() == 2) return at::addmm(x, a, b, beta, alpha);
   const auto flat = [](const Tensor& y) { return y.flatten(0, -3); };
   return at::baddbmm(flat(x), flat(a), flat(b), beta, alpha).view(x.sizes());
@@ -43,16 +45,17 @@ Tensor polished(const Tensor& rows) {
   return with_product(rows, thin_product(rows, rows, false), rows, 1.5, -0.5);
 }
 
-/// Rows of length 1 that are not far from orthogonal, made orthonormal.
+/// Independent rows, not far from orthogonal, made orthonormal.
 Tensor straightened(Tensor rows) {
   if (rows.is_cuda()) {  // where four steps take less time than eigenvectors
+    rows = rows / at::linalg_vector_norm(rows, 2, {-1}, true);
     for (int i = 0; i < 4; ++i) rows = polished(rows);
     return rows;
   }
   const auto [values, vectors] =
       eigh(thin_product(rows, rows, false).to(at::kDouble), "masked", false);
   const Tensor root = at::matmul(vectors * values.rsqrt().unsqueeze(-2), vectors.mT());
-  return at::matmul(root.to(rows.scalar_type()), rows);
+  return thin_product(root.to(rows.scalar_type()), rows, /*left=*/true);
 }
 
 /// Orthonormal rows that span `rows` outside `basis`, and rows basis^T. Directions that are empty up to rounding become
@@ -69,7 +72,7 @@ std::pair<Tensor, Tensor> orthonormal(Tensor rows, const Tensor& basis, const Te
   const Tensor inside = product(rows);
   const double eps = epsilon_of(rows) / std::sqrt(double(rows.size(-1)));
   const Tensor size = at::linalg_vector_norm(rows, 2, {-1}).amax(-1).clamp_min(1e-20);
-  rows = outside(rows, inside) + noise * (size * eps).unsqueeze(-1).unsqueeze(-1);
+  rows = at::addcmul(outside(rows, inside), noise, size.unsqueeze(-1).unsqueeze(-1), eps);
   const auto type = rows.scalar_type();
   for (int pass = 0; pass < (type == at::kFloat ? 1 : 2); ++pass) {
     rows = outside(rows, product(rows));
@@ -78,26 +81,34 @@ std::pair<Tensor, Tensor> orthonormal(Tensor rows, const Tensor& basis, const Te
     const Tensor scale = gram.diagonal(0, -2, -1).rsqrt();
     const Tensor vectors =
         std::get<1>(eigh(gram * scale.unsqueeze(-1) * scale.unsqueeze(-2), "masked", false));
-    const Tensor turned = at::matmul(vectors.mT() * scale.unsqueeze(-2), wide);
-    rows = (turned / at::linalg_vector_norm(turned, 2, {-1}, true)).to(type);
+    Tensor turned = thin_product(vectors.mT() * scale.unsqueeze(-2), wide, /*left=*/true);
+    rows = turned.div_(at::linalg_vector_norm(turned, 2, {-1}, true)).to(type);
   }
-  rows = outside(rows, product(rows));
-  return {straightened(rows / at::linalg_vector_norm(rows, 2, {-1}, true)), inside};
+  return {straightened(outside(rows, product(rows))), inside};
 }
 
 /// Rows of U and V, and the values between them, of `count` leading singular values or more.
 Tensors<3> small_svd(const Tensor& matrix, std::int64_t count) {
-  if (!matrix.is_cuda() || matrix.size(-1) <= kOwnSvd || matrix.scalar_type() == at::kDouble) {
+  if (!matrix.is_cuda() || matrix.scalar_type() == at::kDouble) {
     const auto [left, values, right] = svd(matrix, "masked");
     return {left.mT(), values, right};
   }
-  // In float64 a square keeps what float32 has.
+  // In float64 a square keeps what float32 has. A V has orthogonal columns, but for those of values near rounding. They are
+  // made so one after the other, the largest first, and a little noise sees that there are enough.
   const Tensor wide = matrix.to(at::kDouble);
-  const Tensor first = std::get<1>(eigh(at::matmul(wide.mT(), wide), "masked", true))
-                           .narrow(-1, 0, count)
-                           .to(matrix.scalar_type());
-  const auto [left, values, right] = svd(at::matmul(matrix, first), "masked");
-  return {left.mT(), values, at::matmul(right, first.mT())};
+  const Tensor right = std::get<1>(eigh(at::matmul(wide.mT(), wide), "masked", true))
+                           .narrow(-1, 0, std::min(count, wide.size(-1)))
+                           .mT();
+  Tensor left = at::matmul(right, wide.mT());
+  const Tensor largest = at::linalg_vector_norm(left, 2, {-1}, true).amax(-2, true);
+  left = at::addcmul(left, random_rows(left.size(-2), wide.size(-1), 1, wide.options()),
+                     largest.clamp_min(1e-20), 1e-9);
+  const Tensor values = at::linalg_vector_norm(left, 2, {-1}, true);
+  left = left / values;
+  const Tensor factor = std::get<0>(at::linalg_cholesky_ex(at::matmul(left, left.mT())));
+  left = at::linalg_solve_triangular(factor, left, /*upper=*/false);
+  const auto type = matrix.scalar_type();
+  return {left.to(type), (values * (largest > 0)).squeeze(-1).to(type), right.to(type)};
 }
 
 /// Values in the order of `which`, leading first, and their vectors as rows, from those of eigh.
@@ -110,19 +121,22 @@ std::pair<Tensor, Tensor> leading_first(const Tensor& values, const Tensor& vect
   return {values.gather(-1, order), rows.gather(-2, order.unsqueeze(-1).expand_as(rows))};
 }
 
-/// Vectors of a block, and of the whole basis. A block has more than are wanted: an eigenvalue as often repeated as that is
-/// found as often, and the values beyond decide how fast it goes. The basis is limited by the small problem and by memory.
-std::pair<std::int64_t, std::int64_t> basis_sizes(const Map& map, std::int64_t count) {
-  std::int64_t width = (count + std::max<std::int64_t>(4, count / 4) + 7) / 8 * 8, blocks = 10;
-  if (map.dense &&
-      !map.options.device().is_cuda()) {  // there arithmetic counts, elsewhere how often
-    width = (count + std::max<std::int64_t>(2, count / 8) + 3) / 4 * 4;
-    blocks = 16;
-  }
+/// How many vectors a block has, the whole basis, what a restart keeps and a result has.
+struct Sizes {
+  std::int64_t width, most, kept, told;
+};
+
+/// A block has more vectors than are wanted: an eigenvalue as often repeated as that is found as often, and the values
+/// beyond decide how fast it goes. A narrow one has fewer: the CPU multiplies four vectors in the time of one, but not
+/// sixteen, and narrow blocks need fewer products in all. The basis is limited by the small problem and by memory.
+Sizes sizes_of(const Map& map, std::int64_t count, bool narrow) {
+  const std::int64_t wide = (count + std::max<std::int64_t>(4, count / 4) + 7) / 8 * 8;
+  const std::int64_t width = narrow ? std::max<std::int64_t>(4, wide / 16 * 4) : wide;
   const std::int64_t longest = std::max(map.m, map.n);
-  const std::int64_t fit =
-      std::min({blocks, kOwnSvd / width, (std::int64_t(1) << 26) / (longest * width)});
-  return {width, width * std::max<std::int64_t>(4, fit)};
+  const std::int64_t fit = std::min({10 * wide, kOwnSvd, (std::int64_t(1) << 26) / longest});
+  const std::int64_t most = std::max(fit, 4 * wide) / width * width;
+  return {width, most, std::max(wide, std::min(std::max(2 * wide, most * 2 / 5), kOwnSvd)),
+          2 * wide};
 }
 
 /// A growing basis. `step` multiplies its newest block; `ritz` finds what it holds; `restart` shrinks it.
@@ -133,10 +147,14 @@ class Krylov {
     Tensor left, right, values, residual;
   };
 
-  Krylov(const Map& map, const Wanted& wanted) : map_(map), wanted_(wanted) {
-    std::tie(width_, most_) = basis_sizes(map, wanted.count);
-    kept_ = std::max(width_, std::min(std::max(2 * width_, most_ * 2 / 5), kOwnSvd));
-    noise_ = random_rows(width_, std::max(map.m, map.n), wanted.seed, map.options);
+  Krylov(const Map& map, const Wanted& wanted, const Sizes& sizes)
+      : map_(map),
+        wanted_(wanted),
+        width_(sizes.width),
+        most_(sizes.most),
+        kept_(sizes.kept),
+        told_(sizes.told) {
+    noise_ = random_rows(width_, std::max(map.m, map.n) + kShifts, wanted.seed, map.options);
     right_ = at::zeros(map.sizes({most_ + width_, map.n}), map.options);
     if (!map.symmetric) left_ = at::zeros(map.sizes({most_, map.m}), map.options);
     small_ = at::zeros(map.sizes({most_, most_}), map.options);
@@ -167,12 +185,8 @@ class Krylov {
       image = map_.adjoint(rows) / scale_;
     }
     auto [rows, inside] = orthonormal(image, right_.narrow(-2, 0, end), noise(map_.n));
-    if (map_.symmetric) {
-      block(0, begin, end, width_).copy_(inside.mT());
-      block(begin, 0, width_, end).copy_(inside);
-      const Tensor own = inside.narrow(-1, begin, width_);
-      block(begin, begin, width_, width_).copy_((own + own.mT()) / 2);
-    }
+    if (map_.symmetric)
+      block(begin, 0, width_, end).copy_(inside);  // eigh reads the lower triangle
     put(right_, end, rows);
     rest_ = thin_product(rows, image, false);
     filled_ = end;
@@ -208,7 +222,7 @@ class Krylov {
 
   Found vectors(const Ritz& found) const {
     const std::int64_t k = wanted_.count;
-    const std::int64_t most = std::min({2 * width_, kept_, filled_});  // as many whenever it is
+    const std::int64_t most = std::min({told_, kept_, filled_});
     const Tensor rights = combined(right_, found.right.narrow(-2, 0, most));
     const Tensor lefts = map_.symmetric ? rights : combined(left_, found.left.narrow(-2, 0, most));
     const Tensor values = found.values * scale_.squeeze(-1);
@@ -225,8 +239,8 @@ class Krylov {
   }
 
  private:
-  Tensor noise(std::int64_t columns) {  // none twice
-    return noise_.roll(37 * ++turn_, -1).narrow(-1, 0, columns);
+  Tensor noise(std::int64_t columns) {  // none twice in a while
+    return noise_.narrow(-1, 37 * ++turn_ % kShifts, columns);
   }
   void put(Tensor& basis, std::int64_t first, const Tensor& rows) {
     basis.narrow(-2, first, rows.size(-2)).copy_(rows);
@@ -240,8 +254,8 @@ class Krylov {
 
   const Map& map_;
   const Wanted& wanted_;
-  std::int64_t width_ = 0, most_ = 0, kept_ = 0, turn_ = 0;
-  std::int64_t filled_ = 0;  ///< vectors that have been multiplied
+  const std::int64_t width_, most_, kept_, told_;
+  std::int64_t turn_ = 0, filled_ = 0;  ///< vectors that have been multiplied
   Tensor noise_, right_, left_, small_;
   Tensor scale_;  ///< a power of two near the matrix's norm, (..., 1, 1)
   Tensor rest_;   ///< R
@@ -288,7 +302,7 @@ Tensor thin_product(const Tensor& x, const Tensor& a, bool left) {
   if (!x.is_cpu() || !one_batch || n < 64 || m == 0 || x.numel() == 0 || !is_one_batch(a) ||
       (left && m < 4))
     return at::matmul(x, left ? a : a.mT());
-  const bool worth_threads = a.numel() * x.size(-2) > (1 << 20);  // some 20 microseconds
+  const bool worth_threads = a.numel() * x.size(-2) > (1 << 22);  // some 60 microseconds
   const Tensor rows = readable(x), y = empty_beside(rows, {x.size(-2), left ? n : m});
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "keel::thin_product", [&] {
     cpu::thin_product<scalar_t>(rectangles<const scalar_t>(a), left ? Side::left : Side::right,
@@ -298,16 +312,52 @@ Tensor thin_product(const Tensor& x, const Tensor& a, bool left) {
   return y;
 }
 
-Found leading(const Map& map, const Wanted& wanted) {
-  const auto [width, most] = basis_sizes(map, wanted.count);
-  if (std::max(map.m, map.n) <= kWhole || std::min(map.m, map.n) <= width + most)
-    return whole_decomposition(map, wanted);
-  Krylov krylov(map, wanted);
+namespace {
+
+/// Roughly the seconds of a step, and of a decomposition of the whole matrix, by one thread or on a large GPU.
+double seconds_of_step(const Map& map, const Sizes& sizes) {
+  const double products =
+      double(map.m) * double(map.n) * double(sizes.width) * (map.symmetric ? 1 : 2);
+  if (map.options.device().is_cuda()) return 5e-4 + products * 5e-14;
+  const double longest = double(map.symmetric ? map.n : map.m + map.n);
+  const double seconds =
+      2e-4 + products * 14e-12 + longest * double(sizes.width * sizes.most) * 40e-12;
+  return map.options.dtype().toScalarType() == at::kDouble ? 4 * seconds : seconds;
+}
+double seconds_of_whole(const Map& map) {
+  const double m = double(map.m), n = double(map.n), least = std::min(m, n);
+  const double wider = map.options.dtype().toScalarType() == at::kDouble ? 2.4 : 1;
+  if (!map.options.device().is_cuda())
+    return wider * m * n * least * (map.symmetric ? 37e-12 : 120e-12);
+  if (map.symmetric) return wider * 0.01 * std::pow(n / 2048, 2.2);
+  return std::max(m, n) <= double(kOwnSvd) ? 0.0015 : 1;
+}
+
+/// Whether a value may have more copies than a block has vectors, of which some would be missed: block Krylov spaces
+/// contain as many, and the others come from rounding alone.
+bool may_miss_copies(const Tensor& values, const Tensor& largest, std::int64_t width,
+                     double tolerance) {
+  const std::int64_t more = values.size(-1) - width + 1;
+  if (more <= 0) return false;
+  const Tensor sorted = std::get<0>(values.sort(-1));
+  const Tensor spread = sorted.narrow(-1, width - 1, more) - sorted.narrow(-1, 0, more);
+  return !(spread > largest.unsqueeze(-1) * std::max(1e-3, 100 * tolerance)).all().item<bool>();
+}
+
+/// Steps until each matrix has reached the tolerance, or a fixed number of them. Nothing if the whole decomposition of a
+/// single matrix would be quicker.
+std::optional<Found> iterate(const Map& map, const Wanted& wanted, const Sizes& sizes) {
+  // An operator may need autograd for its adjoint.
+  std::optional<at::AutoDispatchBelowADInplaceOrView> briefly;
+  if (map.dense) briefly.emplace();
+  Krylov krylov(map, wanted, sizes);
   Found found;
   Tensor done = at::zeros(map.batch, map.options.dtype(at::kBool));
-  const bool fixed = wanted.steps > 0;
+  const bool fixed = wanted.steps > 0, single = !fixed && done.numel() == 1;
   const std::int64_t last = fixed ? wanted.steps : wanted.most_steps;
-  std::int64_t next = wanted.start.defined() ? 2 : 4;  // when to look, which waits for the device
+  // When to look, which waits for the device.
+  std::int64_t next =
+      wanted.start.defined() ? 2 : std::max<std::int64_t>(4, 3 * wanted.count / sizes.width);
   for (std::int64_t step = 1; step <= last; ++step) {
     krylov.step();
     const bool full = krylov.full(), look = !fixed && step == next;
@@ -330,16 +380,44 @@ Found leading(const Map& map, const Wanted& wanted) {
       done = done.logical_or(now);
       if (!fixed && done.all().item<bool>()) break;
       next = step + 2;
-      if (!fixed && done.numel() == 1) {  // one matrix: as its residual has fallen
+      if (single) {  // how often its residual must fall as it has fallen
         const double reached = ritz.residual.item<double>();
-        const double more = double(step) * (std::log(wanted.tolerance) / std::log(reached) - 1);
-        if (reached < 0.5 && more > 0)
-          next = step + std::max<std::int64_t>(1, std::min(std::int64_t(0.9 * more), step));
+        const double times = reached < 0.5 ? std::log(wanted.tolerance) / std::log(reached) - 1 : 1;
+        const double more = std::max(1.0, double(step) * times);
+        // Predictions are too high at first, so not before a quarter of its time has passed.
+        const double one = seconds_of_step(map, sizes), whole = seconds_of_whole(map);
+        if (map.dense && more * one > whole && 4 * double(step) * one > whole) return std::nullopt;
+        next = step + std::max<std::int64_t>(1, std::int64_t(0.9 * std::min(more, double(step))));
       }
     }
     if (full) krylov.restart(ritz);
   }
   return found;
+}
+
+}  // namespace
+
+double least_tolerance(const Map& map, std::int64_t count) {
+  const double basis = double(sizes_of(map, count, false).most);
+  const double terms = map.dense ? double(std::max(map.m, map.n)) : 0;
+  return std::max({20.0, 2 * std::sqrt(basis), std::sqrt(terms) / 2}) *
+         epsilon_of(at::empty({0}, map.options));
+}
+
+Found leading(const Map& map, const Wanted& wanted) {
+  const bool free = wanted.steps == 0 && wanted.most_steps >= 100 && !wanted.start.defined();
+  const bool one = map.batch.empty() || at::zeros(map.batch).numel() == 1;
+  const Sizes wide = sizes_of(map, wanted.count, false);
+  const Sizes narrow =
+      sizes_of(map, wanted.count, free && one && map.dense && !map.options.device().is_cuda());
+  if (std::max(map.m, map.n) <= kWhole || std::min(map.m, map.n) <= wide.width + wide.most ||
+      (free && map.dense && 8 * seconds_of_step(map, narrow) > seconds_of_whole(map)))
+    return whole_decomposition(map, wanted);
+  auto found = iterate(map, wanted, narrow);
+  if (found && narrow.width < wide.width &&
+      may_miss_copies(found->values, found->largest, narrow.width, wanted.tolerance))
+    found = iterate(map, wanted, wide);
+  return found ? *found : whole_decomposition(map, wanted);
 }
 
 }  // namespace keel::ops

@@ -54,6 +54,10 @@ struct Found {
   Tensor largest;   ///< (...)
 };
 
+/// The residual that rounding allows: machine epsilons by the root of a product's terms, and by that of the basis' size, since
+/// that is how far its rows, each orthogonal to the others up to an epsilon, are from orthonormal together.
+double least_tolerance(const Map& map, std::int64_t count);
+
 /// Steps until each matrix has reached the tolerance, or a fixed number of them. A matrix that has reached it keeps its
 /// result, so that it does not depend on the others. Matrices that are not large are decomposed as a whole.
 Found leading(const Map& map, const Wanted& wanted);

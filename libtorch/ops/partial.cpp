@@ -121,13 +121,10 @@ Map map_of(const Source& source, bool symmetric) {
       (fixed.layout() == at::kSparse || fixed.layout() == at::kSparseCsr) && fixed.dim() == 2,
       operation, ": expected sparse COO or CSR of two dimensions, got ", fixed.layout(), " of ",
       shape_of(fixed));
-  const Pattern entries = pattern_of(fixed);
-  const Tensor forth =
-      fixed.layout() == at::kSparseCsr
-          ? fixed
-          : sparse_rows(entries.rows, entries.columns, entries.values, {map.m, map.n});
+  const Tensor forth = fixed.layout() == at::kSparseCsr ? fixed : fixed.coalesce().to_sparse_csr();
   map.times = [forth](const Tensor& rows) { return at::matmul(forth, rows.mT()).mT(); };
   if (!symmetric) {
+    const Pattern entries = pattern_of(fixed);
     const Tensor back = sparse_rows(entries.columns, entries.rows, entries.values, {map.n, map.m});
     map.adjoint = [back](const Tensor& rows) { return at::matmul(back, rows.mT()).mT(); };
   }
@@ -194,7 +191,7 @@ std::pair<Tensor, Tensor> solve_outside(const Solved& solved, const Tensor& grad
   r = projected(projected(r));
   Tensor x = at::zeros_like(r), p = conditioned(r), product = dot(r, p);
   const Tensor least = at::maximum(noise, product.amax(-2, true) * std::pow(2 * epsilon, 2));
-  const bool capturing = capturing_on_cuda(r);
+  const bool capturing = r.is_cuda() && capturing_on_cuda(r);
   for (int i = 0; i < (capturing ? kIterationsCaptured : kIterations); ++i) {
     const Tensor active = product > least;
     if (i % 4 == 0 && !capturing && !active.any().item<bool>()) break;
@@ -323,8 +320,7 @@ Result partial(const Source& source, std::int64_t k, const PartialOptions& optio
       k, symmetric ? options.which : "LA", 0, options.steps, options.maxiter, {}, options.seed};
   TORCH_CHECK_VALUE(wanted.which == "LA" || wanted.which == "SA" || wanted.which == "LM", operation,
                     ": expected which to be \"LA\", \"SA\" or \"LM\", got \"", wanted.which, '"');
-  const Tensor like = at::empty({0}, map.options);
-  wanted.tolerance = std::max(options.tol, 20 * epsilon_of(like));
+  wanted.tolerance = std::max(options.tol, least_tolerance(map, k));
   if (options.start.defined()) {
     const Tensor rows = symmetric ? options.start.mT() : options.start;
     TORCH_CHECK_VALUE(rows.dim() >= 2 && rows.size(-1) == map.n, operation,

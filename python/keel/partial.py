@@ -16,6 +16,7 @@ from typing import Callable, List, Literal, Optional, Sequence, Tuple, Union, ov
 import torch
 from torch import Tensor
 
+from ._interrupt import is_compiling
 from .linalg import Eigh
 from .rectangular import Svd
 from .rules import GRADIENT_RULES, GradientRule, Masked, flag, number_of, whole, written
@@ -99,8 +100,8 @@ def _run(
     operation: str, matrix: Matrix, k: int, which: str, tol: Optional[float], steps: Optional[int], maxiter: int,
     start: Optional[Tensor], seed: int, rule: GradientRule, return_residual: bool, return_gap: bool,
 ) -> List[Tensor]:  # fmt: skip
-    if torch.jit.is_tracing():
-        raise RuntimeError(f"{operation}: expected no torch.jit.trace, which would record the steps of one matrix")
+    if torch.jit.is_tracing() or is_compiling():
+        raise RuntimeError(f"{operation}: expected no trace, which would record the steps of one matrix")
     text = written(operation, "rule", GRADIENT_RULES, rule)
     flag(operation, "return_residual", return_residual)
     flag(operation, "return_gap", return_gap)
@@ -110,12 +111,15 @@ def _run(
         maps, shape = _Maps(operation, matrix), [int(size) for size in matrix.shape]
         _used[maps.number] = maps
         matrix = torch.empty(0, dtype=matrix.dtype, device=matrix.device)
+    elif isinstance(matrix, Tensor) and matrix.is_complex():
+        raise ValueError(f"{operation}: expected a real matrix, got a complex one ({matrix.dtype})")
     elif not isinstance(matrix, Tensor):
         raise TypeError(f"{operation}: expected a tensor or a keel.LinearOperator, got {type(matrix).__name__}")
     values, left, right, residual, gap = torch.ops.keel.partial(
         matrix, maps.number if maps else 0, shape, whole(operation, "k", k, 1), which,
-        1e-12 if tol is None else number_of(operation, "tol", tol, least=0), 0 if steps is None else whole(operation, "steps", steps, 1),
-        whole(operation, "maxiter", maxiter, 1), start, seed, text, return_residual,
+        1e-12 if tol is None else number_of(operation, "tol", tol, least=0),
+        0 if steps is None else whole(operation, "steps", steps, 1), whole(operation, "maxiter", maxiter, 1), start,
+        seed, text, return_residual,
     )  # fmt: skip
     if maps is not None and values.grad_fn is not None:
         values.grad_fn.metadata["keel.partial"] = maps
@@ -156,7 +160,7 @@ def eigsh(
         which: "LM" for the largest magnitudes, "LA" for the largest values, "SA" for the smallest. The lower end of a
             positive definite matrix often converges slowly.
         tol: the residual norm(M v - l v) to reach, over the largest magnitude of an eigenvalue. None means 1e-12, and
-            whatever is given counts as at least 20 machine epsilons (2.4e-6 in float32).
+            whatever is given counts as at least 20 machine epsilons (2.4e-6 in float32), for large ones some more.
         steps: a fixed number of steps (products with a block), after which the result is returned, whatever it is: ask
             for its residual. Nothing waits for the device, so a CUDA graph can capture it.
         maxiter: the most steps before an error.

@@ -67,31 +67,37 @@ def check(matrix, k, found, which, factor=40.0):
 @pytest.mark.parametrize("k", [1, 5, 40, N])
 def test_values_and_vectors(k, which, dtype):
     matrix = symmetric(indefinite()).to(dtype)
-    found = keel.eigsh(matrix, k, which)
+    found = keel.eigsh(by_products(matrix), k, which)
     assert isinstance(found, keel.Eigh)
     check(matrix, k, found, which)
 
 
-HARD = {
-    "cluster at the cut": [3.0, 2.0] + [1.0] * 7 + [0.5] * (N - 9),
-    "close at the cut": [3.0, 2.0] + [1.0 + 1e-9 * i for i in range(7)] + [0.5 / i for i in range(1, N - 8)],
-    "rank below k": [3.0, 2.0] + [0.0] * (N - 2),
-    "zero": [0.0] * N,
-    "identity": [1.0] * N,
-    "fast decay": [2.0**-i for i in range(N)],
-    "faster decay": [100.0**-i for i in range(N)],
-    "both signs alike": [1.0, -1.0] * (N // 2),
-}
+def hard(n):
+    return {
+        "cluster at the cut": [3.0, 2.0] + [1.0] * 7 + [0.5] * (n - 9),
+        "close at the cut": [3.0, 2.0] + [1.0 + 1e-9 * i for i in range(7)] + [0.5 / i for i in range(1, n - 8)],
+        "rank below k": [3.0, 2.0] + [0.0] * (n - 2),
+        "zero": [0.0] * n,
+        "identity": [1.0] * n,
+        "fast decay": [2.0**-i for i in range(n)],
+        "faster decay": [100.0**-i for i in range(n)],
+        "both signs alike": [1.0, -1.0] * (n // 2),
+    }
+
+
+HARD = hard(N)
 
 
 @pytest.mark.parametrize("dtype", EPS)
 @pytest.mark.parametrize("name", HARD)
-def test_hard_spectra(name, dtype):
-    matrix = (torch.diag(torch.tensor(HARD[name], dtype=torch.double)) if name in ("zero", "identity")
-              else symmetric(HARD[name])).to(dtype)  # fmt: skip
-    for which in ("LA", "SA", "LM"):
-        check(matrix, 5, keel.eigsh(matrix, 5, which), which)
-    left, values, right = keel.svds(matrix, 5)
+@pytest.mark.parametrize("n", [N, 700])  # by products, and dense in narrow blocks
+def test_hard_spectra(n, name, dtype):
+    values = torch.tensor(hard(n)[name], dtype=torch.double)
+    matrix = (torch.diag(values) if name in ("zero", "identity") else symmetric(values)).to(dtype)
+    given = by_products(matrix) if n == N else matrix
+    for which in ("LA", "SA", "LM") if n == N else ("LM",):
+        check(matrix, 5, keel.eigsh(given, 5, which), which)
+    left, values, right = keel.svds(given, 5)
     exact = torch.linalg.svdvals(matrix.double())[:5]
     size = float(exact[0])
     assert (values - exact).abs().max() <= (40 * EPS[dtype] if dtype == torch.float else 2e-12) * size
@@ -106,12 +112,39 @@ def test_singular_triplets(shape, dtype):
     least = min(shape)
     matrix = rectangular(decaying(least), *shape).to(dtype)
     for k in (1, 6, least):
-        found = keel.svds(matrix, k)
+        found = keel.svds(by_products(matrix), k)
         assert isinstance(found, keel.Svd) and found.U.shape == (shape[0], k) and found.Vh.shape == (k, shape[1])
         bound = 40 * EPS[dtype] if dtype == torch.float else 2e-12
         assert (found.S - decaying(least)[:k]).abs().max() <= bound
         back = matrix.mT.double() @ found.U.double() - found.Vh.mT.double() * found.S.double()
         assert back.norm(dim=0).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("copies", [3, 4, 5, 11])
+def test_no_copy_of_a_repeated_value_is_missed(copies, dtype):
+    """A narrow block holds four."""
+    others = [torch.linspace(1.5, 1.0, 12), torch.linspace(0.8, -0.8, 688 - copies)]
+    spectrum = torch.cat([torch.full((copies,), 2.0), *others])
+    matrix = symmetric(spectrum).to(dtype)
+    for k in (copies, 11):
+        check(matrix, k, keel.eigsh(matrix, k, "LA"), "LA")
+
+
+@pytest.mark.parametrize("which", ["LA", "SA", "LM"])
+def test_scipy_agrees(which):
+    scipy = pytest.importorskip("scipy.sparse.linalg")
+    matrix = symmetric(indefinite(800))
+    for given, k in ((matrix, 1), (matrix, 6), (matrix, 70), (sparse(2000, False).to_sparse(), 4)):
+        plain = given.to_dense().numpy()
+        values, vectors = scipy.eigsh(plain, k, which=which)
+        ours = keel.eigsh(given, k, which)
+        order = values.argsort()
+        assert abs(ours[0].numpy() - values[order]).max() <= 1e-10 * abs(values).max()
+        overlap = abs((vectors[:, order] * ours[1].numpy()).sum(0))
+        assert overlap.min() > 1 - 1e-6
+        values = scipy.svds(plain, k, return_singular_vectors=False)
+        assert abs(keel.svds(given, k).S.flip(0).numpy() - sorted(values)).max() <= 1e-10 * abs(values).max()
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
@@ -244,14 +277,15 @@ def test_a_matrix_changed_before_backward_is_an_error():
 # How matrices are given.
 
 
-def sparse(n=N):
+def sparse(n=N, leading=True):
     generator = torch.Generator().manual_seed(5)
     dense = torch.zeros(n, n, dtype=torch.double)
     for _ in range(4):
         rows = torch.randperm(n, generator=generator)
         dense[rows, rows.roll(1)] = torch.randn(n, dtype=torch.double, generator=generator)
     dense = dense + dense.mT
-    dense[:3, :3] += torch.diag(torch.tensor([12.0, 10.0, 8.0]))
+    if leading:
+        dense[:3, :3] += torch.diag(torch.tensor([12.0, 10.0, 8.0]))
     return dense
 
 
@@ -337,6 +371,11 @@ def test_results_do_not_depend_on_the_batch():
     assert keel.eigsh(torch.eye(3).expand(2, 0, 3, 3), 2)[0].shape == (2, 0, 2)
 
 
+def by_products(matrix):
+    """An operator, so that the matrix is never decomposed as a whole."""
+    return keel.LinearOperator(matrix.shape, lambda x: matrix @ x, lambda x: matrix.mT @ x, dtype=matrix.dtype)
+
+
 def counted(matrix):
     counts = [0]
 
@@ -361,11 +400,12 @@ def test_a_warm_start_saves_products():
 
 def test_not_enough_steps_is_an_error_and_never_silent():
     matrix = symmetric(torch.linspace(1, 2, N).double())
+    operator = counted(matrix)[0]
     with pytest.raises(RuntimeError, match="keel::eigsh: expected a residual of at most 1.0e-12 of .* within 3 steps"):
-        keel.eigsh(matrix, 4, maxiter=3)
+        keel.eigsh(operator, 4, maxiter=3)
     with pytest.raises(RuntimeError, match="of matrix 1 of at most"):
         keel.eigsh(torch.stack([torch.eye(N).double(), matrix]), 4, maxiter=3)
-    values, vectors, residual = keel.eigsh(matrix, 4, maxiter=3, return_residual=True)
+    values, vectors, residual = keel.eigsh(operator, 4, maxiter=3, return_residual=True)
     true = (matrix @ vectors - vectors * values).norm(dim=0).max() / values.max()
     torch.testing.assert_close(residual, true, rtol=0.01, atol=0)
 

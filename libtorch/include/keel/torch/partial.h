@@ -27,7 +27,7 @@ struct PartialOptions {
   double tol = 1e-12;        ///< the residual to reach, at least 20 machine epsilons
   std::int64_t steps = 0;    ///< if not 0, a fixed number of steps, which a CUDA graph can capture
   std::int64_t maxiter = 1000;
-  torch::Tensor start;  ///< vectors to begin with: (..., n, any), for svds Vh (..., any, n)
+  torch::Tensor start = {};  ///< vectors to begin with: (..., n, any), for svds Vh (..., any, n)
   std::int64_t seed = 0;
   GradientRule rule = Masked{};
   bool report = false;  ///< an error if tol is not reached, unless true or `steps` is given
