@@ -89,7 +89,9 @@ std::pair<Tensor, Tensor> orthonormal(Tensor rows, const Tensor& basis, const Te
 
 /// Rows of U and V, and the values between them, of `count` leading singular values or more.
 Tensors<3> small_svd(const Tensor& matrix, std::int64_t count) {
-  if (!matrix.is_cuda() || matrix.scalar_type() == at::kDouble) {
+  // cuSOLVER, which has the Cholesky factor below, may not be captured in a graph.
+  if (!matrix.is_cuda() || matrix.scalar_type() == at::kDouble ||
+      (matrix.size(-1) <= kOwnSvd && capturing_on_cuda(matrix))) {
     const auto [left, values, right] = svd(matrix, "masked");
     return {left.mT(), values, right};
   }
