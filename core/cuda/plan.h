@@ -208,11 +208,19 @@ enum class SvdPath {
   cusolver     ///< one matrix after the other
 };
 
-inline constexpr std::int64_t kLargestSvd = 512;  ///< min(m, n); cuSOLVER solves larger ones
+inline constexpr std::int64_t kLargestSvd =
+    512;  ///< min(m, n); of larger ones cuSOLVER has what the grid leaves
 
 /// For min(rows, columns) > 0. keel's own kernels count entries in 32 bits.
 constexpr bool svd_supports(std::int64_t rows, std::int64_t columns) {
   return std::min(rows, columns) > kLargestSvd || rows * columns < std::int64_t(1) << 30;
+}
+
+/// Whether the grid tries matrices larger than kLargestSvd.
+template <typename T>
+constexpr bool grid_comes_first(std::int64_t rows, std::int64_t columns, const Card& card) {
+  return rows * columns < std::int64_t(1) << 30 &&
+         eigh_path<T>(std::min(rows, columns), 1, card) == EighPath::wide;
 }
 
 /// For smaller n, one launch of Jacobi's method is as fast as the others.
@@ -311,10 +319,8 @@ struct GridSteps {
   int count;
   bool three_terms;
 };
-/// Up to n = 128 an idle launch, 0.8 us, matters.
-constexpr GridSteps grid_steps(std::int64_t n) {
-  return n > 128 ? GridSteps{6, true} : GridSteps{5, false};
-}
+/// Up to n = 128 an idle launch, 0.8 us, matters more than a third term.
+constexpr GridSteps grid_steps(std::int64_t n) { return {6, n > 128}; }
 /// How often the columns of a matrix may be turned again by eigenvectors of their own products (formulas/regroup.h).
 inline constexpr int kMostTurns = 2;
 

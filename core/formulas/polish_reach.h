@@ -51,7 +51,7 @@ KEEL_HOST_DEVICE bool one_dominates(const Team& team, int m, int n, int i0, int 
 /// That decision is for columns of at least this share of the largest. Those of random vectors are longer.
 template <typename T>
 KEEL_HOST_DEVICE T least_of_dominated(int n) {
-  return 1 / T(64 * n);
+  return 1 / T(1024 * n);
 }
 
 /// Bounds on the sum of all k_ij^2: up to kFirst, I + K is orthogonal to rounding; up to kSecond, I

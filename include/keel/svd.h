@@ -80,8 +80,9 @@ namespace cuda {
 ///   global memory.
 /// - Where min(m, n) <= 64 and a block cannot hold the matrix: slices of its rows (or columns, if it
 ///   is wide), each as above, and then the shorter matrix that they leave.
-/// - Beyond min(m, n) = 512: cuSOLVER, one matrix after the other. It waits for the device and cannot
-///   be captured in a graph, and errors of small values are relative to the largest.
+/// - Beyond min(m, n) = 512: the same method up to 2048 (on an H100). It leaves the rest to cuSOLVER, one
+///   matrix after the other, so it waits for the device and cannot be captured in a graph. Errors of small
+///   values are relative to the largest.
 ///
 /// Nothing falls back to the reference. Values below 4e-16 of the largest in float, 1e-146 in
 /// double, may come out as zero, because their squares are too small. The rows of matrices with more

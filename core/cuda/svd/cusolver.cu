@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cuda/eigh/sign.cuh"
 #include "cuda/launch/cusolver.h"
 #include "cuda/memory.cuh"
+#include "cuda/plan.h"
 #include "cuda/svd/paths.h"
 #include "cuda/threads.cuh"
 #include "formulas/scale.h"
@@ -98,6 +100,18 @@ void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, R
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns);
   const cudaStream_t queue = native(stream);
+  std::unique_ptr<bool[]> left_over;  // null: all
+  if (grid_comes_first<T>(m, n, this_card())) {
+    const Scratch<bool> unsolved(kName, stream, matrices.batch);
+    svd_polish_grid<T>(matrices, values, left, right, status, unsolved, stream);
+    left_over = std::make_unique<bool[]>(std::size_t(matrices.batch));
+    check(kName, cudaMemcpyAsync(left_over.get(), unsolved, std::size_t(matrices.batch),
+                                 cudaMemcpyDeviceToHost, queue));
+    check(kName, cudaStreamSynchronize(queue));
+    if (std::none_of(left_over.get(), left_over.get() + matrices.batch,
+                     [](bool each) { return each; }))
+      return;
+  }
   const Cusolver& solver = cusolver(kName, stream);
   const Scratch<T> columns(kName, stream, m * n), tall(kName, stream, m * n),
       small(kName, stream, n * n), sizes(kName, stream, n);
@@ -108,6 +122,7 @@ void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, R
   const unsigned blocks = unsigned(std::min<std::int64_t>((m * n + kThreads - 1) / kThreads, 4096));
 
   for (std::int64_t index = 0; index < matrices.batch; ++index) {
+    if (left_over && !left_over[std::size_t(index)]) continue;
     const Entries<const T> a = entries(matrices, index, !is_tall);
     check(kName, cudaMemsetAsync(largest, 0, sizeof(T), queue));
     measure<T><<<blocks, kThreads, 0, queue>>>(a, m, n, largest);

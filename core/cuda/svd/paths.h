@@ -46,7 +46,8 @@ template <typename T>
 void svd_slices(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
                 SvdStatus* status, const Stream& stream);
 
-/// One matrix after the other, by cuSOLVER's polar decomposition, or by its QR iteration if that would change the matrix.
+/// By svd_polish_grid where it holds the matrices. What it leaves: one matrix after the other, by cuSOLVER's polar
+/// decomposition, or by its QR iteration if that would change the matrix.
 /// Waits for the device. Throws while a graph is captured.
 template <typename T>
 void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,

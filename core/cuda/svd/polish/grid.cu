@@ -43,6 +43,8 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
       numbers(kName, stream, at_once * (4 * n + m));
   const Scratch<GridFound<T>> found(kName, stream, at_once * across * across);
   const Scratch<bool> wanted(kName, stream, at_once);
+  const Scratch<T> group_numbers(kName, stream, turns > 0 ? at_once * kRegroupNumbers * n : 0);
+  const Scratch<int> group_places(kName, stream, turns > 0 ? at_once * kRegroupPlaces * n : 0);
   const Scratch<int> places(kName, stream, at_once * (n + steps + 2));
   for (std::int64_t first = 0; first < matrices.batch; first += at_once) {
     const std::int64_t count = std::min(at_once, matrices.batch - first);
@@ -75,7 +77,8 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
         queue(grid_mask<T>, small_tiles, 256, stream, p, step, angles);
       } else if (step < 2 * turns) {
         queue(grid_products<T>, small_tiles, kThreads, stream, p, step, terms);
-        queue(grid_groups<T>, count, 512, stream, p, step, terms, wanted);
+        queue(grid_groups<T>, count, 512, stream, p, step, terms, group_numbers, group_places,
+              wanted);
         eigh_some<T>({terms, count, n, n, n * n}, sizes, {products, count, n, n, n * n}, wanted,
                      stream);
       }

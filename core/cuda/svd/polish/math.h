@@ -248,20 +248,24 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
     for (int step = 0; step < kMostPolish; ++step) {
       const Found found = measure();
       if (found.angles == 0) return PolishEnd::solved;
-      const bool masked = may_turn && found.angles > Reach::kThird &&
-                          (step > 1 || !few_are_large(found.angles, found.apart));
+      // Up to four times as much takes one step more.
+      const bool hard = found.angles > (may_turn ? 4 : 1) * Reach::kThird,
+                 masked =
+                     may_turn && hard && (step > 1 || !few_are_large(found.angles, found.apart));
       if (masked) {
         if (masked_before) return PolishEnd::turn;
         masked_before = true;
-        mask(found.apart > Reach::kThird ? std::sqrt(Reach::kThird / found.apart) : T(1));
       } else {
         if (too_many_angles(layout_.n, found.angles)) return PolishEnd::left;
-        if (found.angles > Reach::kThird) {
+        if (hard) {
           rotate_neighbours(step % 2);
           continue;
         }
       }
       const T angles = masked ? found.apart : found.angles;
+      const bool many = angles > Reach::kThird;
+      if (masked || many)
+        limit(masked ? Reach::kApart : T(1), many ? std::sqrt(Reach::kThird / angles) : T(1));
       if (angles > Reach::kSecond) {
         add_correction(1);
         square_angles(1, false);
@@ -277,11 +281,11 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
     return PolishEnd::left;
   }
 
-  /// Takes out of K what it says of columns that A^T A could not tell apart.
-  KEEL_HOST_DEVICE void mask(T share) {
+  /// Takes out of K what is larger than `most`, and scales the rest.
+  KEEL_HOST_DEVICE void limit(T most, T share) {
     for_each_entry(layout_.columns, layout_.columns, false, [&](int i, int j) {
       T& angle = k(i, j);
-      angle = std::abs(angle) <= Reach::kApart ? share * angle : T(0);
+      angle = std::abs(angle) <= most ? share * angle : T(0);
     });
     team().sync();
   }

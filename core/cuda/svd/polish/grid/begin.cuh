@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cuda/launch/launch.h"
+#include "cuda/plan.h"
 #include "cuda/svd/polish/grid/problem.cuh"
 
 namespace keel::cuda {
@@ -61,7 +62,8 @@ __global__ void __launch_bounds__(256) grid_check(GridProblem<T> p) {
   small = __syncthreads_or(small) != 0;
   const UnitScale<T> scale(largest);
   bool unsolved = !scale.finite || !(largest > 0);
-  if (!unsolved && (small || large_rows < p.n)) {
+  // Beyond kLargestSvd errors may be relative to the largest value.
+  if (!unsolved && p.n <= kLargestSvd && (small || large_rows < p.n)) {
     bool tiny = false;
     for (int j = int(threadIdx.x); j < p.n; j += 256)
       tiny = tiny || columns[j] < least_of_dominated<T>(p.n) * largest;

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "cuda/launch/launch.h"
-#include "cuda/plan.h"
 #include "cuda/svd/polish/grid/problem.cuh"
 #include "formulas/regroup.h"
 
@@ -72,9 +71,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
 /// Groups the columns, and says which matrices need that. One block per matrix.
 template <typename T>
 __global__ void __launch_bounds__(512)
-    grid_groups(GridProblem<T> p, int step, T* products, bool* wanted) {
-  __shared__ T numbers[kRegroupNumbers * kLargestSvd];
-  __shared__ int places[kRegroupPlaces * kLargestSvd];
+    grid_groups(GridProblem<T> p, int step, T* products, T* numbers, int* places, bool* wanted) {
   await_previous();
   let_next_start();
   const std::int64_t at = blockIdx.x;
@@ -84,7 +81,7 @@ __global__ void __launch_bounds__(512)
   if (threadIdx.x == 0) wanted[at] = turns;
   if (turns)
     regroup(BlockTeam<32, 1>{}, p.n, PolishReach<T>::kApart, products + at * p.n * p.n, p.n,
-            numbers, places);
+            numbers + at * kRegroupNumbers * p.n, places + at * kRegroupPlaces * p.n);
 }
 
 /// to = factor left right + of_one one [+ two], n x n each, entry (i, j) at j n + i.

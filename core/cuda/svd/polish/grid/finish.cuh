@@ -6,6 +6,7 @@
 
 #include "cuda/eigh/sign.cuh"
 #include "cuda/launch/launch.h"
+#include "cuda/plan.h"
 #include "cuda/svd/polish/grid/problem.cuh"
 #include "formulas/order.h"
 
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(512)
   let_next_start();
   const std::int64_t at = blockIdx.x, b = p.first + at;
   if (p.unsolved[b]) return;
-  __shared__ T sizes[512];
+  __shared__ T sizes[kLargestWide];
   for (int j = int(threadIdx.x); j < p.n; j += 512) sizes[j] = all_sizes[at * p.n + j];
   __syncthreads();
   for (int j = int(threadIdx.x); j < p.n; j += 512) {

@@ -111,14 +111,15 @@ struct GridProblem {
     using Reach = PolishReach<T>;
     const T most = three_terms ? Reach::kThird : Reach::kSecond;
     if (found.rotates == 0) return {GridWay::none};
-    // Two terms leave more angles to the next step.
-    const bool hard = !(found.angles <= (three_terms ? Reach::kThird : 4 * Reach::kSecond));
+    // Up to four times as much takes one step more.
+    const bool hard = !(found.angles <= 4 * most);
     const bool masked = hard && step < 2 * turns && found.angles > 0 &&
                         (step > 0 || !few_are_large(found.angles, found.apart));
     if (masked && step % 2 == 1) return {GridWay::regroup};
     if (!masked) {
       if (too_many_angles(n, found.angles)) return {GridWay::none_fits};
-      if (found.angles > Reach::kThird) return {GridWay::neighbours};
+      if (found.angles > (three_terms && turns > 0 ? 4 : 1) * Reach::kThird)
+        return {GridWay::neighbours};
     }
     const T sum = masked ? found.apart : found.angles;
     const GridWay way = sum > Reach::kSecond
