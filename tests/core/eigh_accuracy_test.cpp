@@ -17,8 +17,9 @@ namespace {
 
 template <typename T>
 class EighAccuracy : public ::testing::Test {};
-using Types = ::testing::Types<float, double, std::complex<float>, std::complex<double>>;
-TYPED_TEST_SUITE(EighAccuracy, Types);
+using RealAndComplex =
+    ::testing::Types<float, double, std::complex<float>, std::complex<double>>;
+TYPED_TEST_SUITE(EighAccuracy, RealAndComplex);
 
 template <typename T>
 using Exact = std::conditional_t<kIsComplex<T>, std::complex<double>, double>;
