@@ -17,8 +17,7 @@ namespace {
 
 template <typename T>
 class EighAccuracy : public ::testing::Test {};
-using RealAndComplex =
-    ::testing::Types<float, double, std::complex<float>, std::complex<double>>;
+using RealAndComplex = ::testing::Types<float, double, std::complex<float>, std::complex<double>>;
 TYPED_TEST_SUITE(EighAccuracy, RealAndComplex);
 
 template <typename T>
