@@ -29,8 +29,9 @@ template <typename T>
 bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<RealOf<T>>().lanes;
   if constexpr (kIsComplex<T>) {
-    const std::int64_t fewest = n <= 4 ? 1 : n <= 8 ? lanes / 8 : n <= 32 ? lanes / 2 : lanes;
-    return n > 1 && n <= 64 && batch >= fewest;
+    // A pack's memory, 256 n^2 bytes, must stay in the second cache beside the matrices.
+    const std::int64_t fewest = n <= 8 ? 1 : n <= 32 ? lanes / 2 : lanes;
+    return n > 1 && n <= (sizeof(T) == 8 ? 64 : 48) && batch >= fewest;
   }
   const std::int64_t fewest = n <= 8    ? lanes / 4
                               : n <= 32 ? lanes / 2

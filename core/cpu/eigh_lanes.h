@@ -30,7 +30,7 @@ class LaneSolver {
   using Index = typename IntegerOf<T>::type;
   static constexpr int kWidth = kLanes<T>;
   static constexpr bool kComplex = kIsComplex<E>;
-  static constexpr std::int64_t kParts = sizeof(X) / sizeof(V);
+  static constexpr std::int64_t kParts = kComplex ? 2 : 1;
 
  public:
   static std::int64_t scratch_size(std::int64_t n) {

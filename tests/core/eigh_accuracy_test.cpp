@@ -17,11 +17,11 @@ namespace {
 
 template <typename T>
 class EighAccuracy : public ::testing::Test {};
-using Types = ::testing::Types<float, double, std::complex<float>, std::complex<double>>;
-TYPED_TEST_SUITE(EighAccuracy, Types);
+using RealAndComplex = ::testing::Types<float, double, std::complex<float>, std::complex<double>>;
+TYPED_TEST_SUITE(EighAccuracy, RealAndComplex);
 
 template <typename T>
-using Exact = std::conditional_t<kIsComplex<T>, std::complex<double>, double>;
+using InDouble = std::conditional_t<kIsComplex<T>, std::complex<double>, double>;
 
 /// The matrix, or a complex one with its eigenvalues.
 template <typename T>
@@ -115,7 +115,7 @@ TEST(EighAccuracyFloat, LowRankImages) {
 TYPED_TEST(EighAccuracy, ValuesOfTheReference) {
   for (const std::int64_t n : {1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65}) {
     const Batch<TypeParam> m = random_hermitian<TypeParam>(1, n, std::uint64_t(n));
-    const auto truth = solve_by_reference(as<Exact<TypeParam>>(m));
+    const auto truth = solve_by_reference(as<InDouble<TypeParam>>(m));
     Batch<TypeParam> copies(5, n);
     for (std::int64_t b = 0; b < 5; ++b) copies.set(b, m.matrix(0));
     for (const Solved<TypeParam>& s : {solve(m), solve(copies)})
@@ -153,7 +153,7 @@ TYPED_TEST(EighAccuracy, SmallPartsKeepTheirOwnAccuracy) {
         }
       }
       if (kIsComplex<T>) continue;  // the phases' rounding is not the reference's
-      const auto reference = solve_by_reference(as<Exact<T>>(m));
+      const auto reference = solve_by_reference(as<InDouble<T>>(m));
       for (std::int64_t i = 0; i < n; ++i)
         EXPECT_NEAR(reference.values[std::size_t(n + i)], factor * large.values[std::size_t(i)],
                     rounding<RealOf<T>>(1, factor * large.values[0]));
