@@ -413,8 +413,8 @@ def main():
     report(found)
     if not found or options.only:
         return
-    describe = ["git", "describe", "--always", "--dirty"]
-    tree = os.environ.get("KEEL_TREE") or subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    describe = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    tree = os.environ.get("KEEL_TREE") or describe.stdout.strip()
     context = {"machine": machine(torch, grid.cuda), "torch": torch.__version__,
                "jax": grid.jax and grid.jax.__version__, "tree": tree or "unknown",
                "threads": torch.get_num_threads(), "seconds": options.seconds,

@@ -84,8 +84,8 @@ def step_of_twelve_blocks(width, device):
 
 
 def judged(M, X):
-    """Of roots X of matrices M, float32: how many are not finite, how many are wrong, and the largest error of X^-4 as a
-    part of its bound. That is for the root of M + E, with |E| of n epsilons of |M|, rounded by n epsilons of its own
+    """Of roots X of matrices M, float32: how many are not finite, how many are wrong, and the largest error of X^-4 as
+    a part of its bound. That is for the root of M + E, with |E| of n epsilons of |M|, rounded by n epsilons of its own
     size: the power multiplies that by 4 |X^-1| |X|, and |X^-1|^4 is |M|."""
     M, X, n = M.double().flatten(0, -3), X.double().flatten(0, -3), M.shape[-1]
     finite = X.isfinite().flatten(1).all(1)
@@ -128,7 +128,8 @@ def training(width, device, wanted):
     rows = ", ".join(map(str, sorted({stack.shape[-1] for stack in matrices})))
     print(f"{count} preconditioners of {len(losses)} steps, {rows} rows: {found[:, 0].sum():.0f} roots not finite,"
           f" {found[:, 1].sum():.0f} wrong, the largest error {found[:, 2].amax():.2g} of its bound;"
-          f" loss {losses[0]:.2f} to {torch.stack(losses[-10:]).mean():.2f}; {time.perf_counter() - start:.0f} s")  # fmt: skip
+          f" loss {losses[0]:.2f} to {torch.stack(losses[-10:]).mean():.2f};"
+          f" {time.perf_counter() - start:.0f} s")  # fmt: skip
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -134,7 +134,8 @@ def formulas(app, tree):
             continue
         found = list(pieces(text.astext()))
         if len(found) > 1:
-            text.parent.replace(text, [nodes.math(part, part) if is_one else nodes.Text(part) for is_one, part in found])
+            parts = [nodes.math(part, part) if is_one else nodes.Text(part) for is_one, part in found]
+            text.parent.replace(text, parts)
 
 
 def folders(app, tree):

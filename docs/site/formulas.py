@@ -1,5 +1,5 @@
-"""Finds formulas in plain text, V f(l) V^T or 1 / sqrt(eps), and writes them in TeX. Docstrings, headers and the README have
-them in this form, because help(), an editor and a package index show no other."""
+"""Finds formulas in plain text, V f(l) V^T or 1 / sqrt(eps), and writes them in TeX. Docstrings, headers and the README
+have them in this form, because help(), an editor and a package index show no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ATOM = (
 TERM = rf"(?:{NUMBER}(?:{POWER})?(?: ?(?!\(){ATOM})?|-?{ATOM})"
 FORMULA = re.compile(rf"(?<![\w^.)'’-]){TERM}(?:(?:\s*(?:[=+*/~]|[<>]=?|(?<=\s)-(?=\s))\s*{TERM})|\s*{ATOM})*(?!\w)")
 #: What plain words and numbers do not have. Otherwise (m, n) or n = 12 would be one.
-CERTAIN = re.compile(r"\^|sqrt\(|dL/d|[<>]=|\beps\b.*[+*/]|[+*/].*\beps\b|= l\w* [A-Z]|[A-Z] = [A-Z] [A-Z]\b|^[A-Z] [fa-z]*\(?[a-zA-Z]\)? [A-Z]\b.*[=^]")
+CERTAIN = re.compile(
+    r"\^|sqrt\(|dL/d|[<>]=|\beps\b.*[+*/]|[+*/].*\beps\b|= l\w* [A-Z]|[A-Z] = [A-Z] [A-Z]\b"
+    r"|^[A-Z] [fa-z]*\(?[a-zA-Z]\)? [A-Z]\b.*[=^]"
+)
 
 
 def tex(formula: str) -> str:

@@ -133,8 +133,8 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
         said.append("A matrix held NaN or infinity.")
     elif undefined:
         said.append(
-            "A result was NaN or infinite: the function is not defined at an eigenvalue, such as a negative one under a "
-            "root. Add a multiple of the identity, or drop it with a rank policy (keel.LeadingEnergy)."
+            "A result was NaN or infinite: the function is not defined at an eigenvalue, such as a negative one under "
+            "a root. Add a multiple of the identity, or drop it with a rank policy (keel.LeadingEnergy)."
         )
     if gradient is not None and not math.isfinite(gradient):
         said.append(f"A gradient was {gradient}.")

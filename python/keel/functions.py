@@ -50,8 +50,8 @@ def _of_the_caller(operation: str, f: Callable[[Tensor], Tensor], x: Tensor) -> 
             raise
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise TypeError(
-            f"{operation}: expected a function of your own to map a tensor {tuple(x.shape)} to one of the same shape by "
-            f"torch's operations, and it raised {why}"
+            f"{operation}: expected a function of your own to map a tensor {tuple(x.shape)} to one of the same shape "
+            f"by torch's operations, and it raised {why}"
         ) from error
 
 

@@ -54,7 +54,8 @@ def bars(layers, step) -> Drawing:
         cell = re.match(r"layer/(\w+)(.*)/d=(\d+)/graph$", name)
         if cell:
             what = {"zca": "ZCA", "pca_denoising": "PCA denoising"}[cell[1]]
-            rows.append((f"{what}{cell[2].replace(' e=', ' to ')}, groups of {cell[3]}", times["keel"] / times["BatchNorm2d"]))
+            label = f"{what}{cell[2].replace(' e=', ' to ')}, groups of {cell[3]}"
+            rows.append((label, times["keel"] / times["BatchNorm2d"]))
     for name, times in step["milliseconds"].items():
         if name != "BatchNorm":
             label = name.replace(" d = ", ", groups of ").replace(", relu", ", ReLU inside")

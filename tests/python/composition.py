@@ -60,12 +60,12 @@ machine, does not have the feature. With torch 2.11 AOTInductor crashed while lo
 operators, so its cells are empty there. A function that a section does not name was added after that section was
 measured.
 
-Rows that begin with `complex_` are functions of complex matrices. Functions are at full rank, and `projector` keeps 2 of
-4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`. With its default, which may drop eigenvalues, its second
-derivatives are errors, as `PcaDenoising`'s are. Layers use the batch's statistics. `func` is `torch.func`, or `functorch`
-with torch 1.13. Running statistics are updated inside `grad` and `jvp` as usual. Inside `vmap` they are an error, as
-BatchNorm's are: use `track_running_stats=False` there. A DTensor is replicated first, as for torch's own `svd`: every
-process computes the whole result.
+Rows that begin with `complex_` are functions of complex matrices. Functions are at full rank, and `projector` keeps 2
+of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`. With its default, which may drop eigenvalues, its second
+derivatives are errors, as `PcaDenoising`'s are. Layers use the batch's statistics. `func` is `torch.func`, or
+`functorch` with torch 1.13. Running statistics are updated inside `grad` and `jvp` as usual. Inside `vmap` they are an
+error, as BatchNorm's are: use `track_running_stats=False` there. A DTensor is replicated first, as for torch's own
+`svd`: every process computes the whole result.
 """
 
 

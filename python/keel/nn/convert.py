@@ -109,7 +109,8 @@ def _check(model: Any, layer: Any) -> None:
         raise TypeError(f"{_HERE}: expected a torch.nn.Module, got {type(model).__name__}")
     # Other callables that make a layer are welcome.
     if not callable(layer):
-        raise TypeError(f"{_HERE}: expected the class of a whitening layer, got {layer!r}; did you mean names={layer!r}?")
+        hint = f"did you mean names={layer!r}?"
+        raise TypeError(f"{_HERE}: expected the class of a whitening layer, got {layer!r}; {hint}")
     if isinstance(layer, nn.Module) or (isinstance(layer, type) and not issubclass(layer, Whitening)):
         got = f"the class {layer.__name__}" if isinstance(layer, type) else f"an object of {type(layer).__name__}"
         raise TypeError(f"{_HERE}: expected the class of a whitening layer, got {got}")

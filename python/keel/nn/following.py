@@ -11,8 +11,8 @@ variance 0, and W C W^T is computed in float64, so that directions of little var
 **Half precision.** A convolution in bfloat16 multiplies by weights rounded to bfloat16, and other directions are out of
 *their* reach: W is rounded first. Then its outputs are rounded, each by itself, which gives every direction some
 variance. An output m 2^e, 1 <= m < 2, is off by u 2^e / sqrt(12) on average, with u = 2^-7. Over mantissas that are
-distributed evenly on a logarithmic scale the mean of 1 / m^2 is 3 / (8 log 2), so u^2 / 12 * 3 / (8 log 2) * E[y_i^2] is
-added to Var(y_i).
+distributed evenly on a logarithmic scale the mean of 1 / m^2 is 3 / (8 log 2), so
+u^2 / 12 * 3 / (8 log 2) * E[y_i^2] is added to Var(y_i).
 
 **Average.** C is an average of covariances *within* a batch, as a norm's own statistics are. (E[p p^T] - m m^T would
 count differences between batches too.) Its weights are 1, 1/2, 1/3, ... until they reach the momentum's, so the start
