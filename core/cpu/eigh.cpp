@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "eigh_large.h"
-#include "eigh_large_kernels.h"
 #include "eigh_limits.h"
 #include "eigh_parts.h"
 #include "in_chunks.h"
@@ -184,35 +183,27 @@ struct Problem {
         .solve(matrix, row_stride, order, values, vectors, vector_stride);
   }
 
-  bool finite() const {
-    using Number = RealOf<T>;
-    constexpr std::int64_t kParts = kIsComplex<T> ? 2 : 1;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const auto* row = reinterpret_cast<const Number*>(matrix + i * row_stride);
-      if (std::isnan(large_kernels<Number>().largest(kParts * i + 1, row))) return false;
-    }
-    return true;
-  }
-
   /// Returns whether the matrix is finite and block diagonal (eigh_parts.h). If so, solves it part
   /// by part.
-  bool solved_by_parts(EighStatus& status, const Executor& executor) const {
-    if (!may_have_parts(matrix, n, row_stride) || !finite()) return false;
-    const auto parts = parts_of(matrix, n, row_stride);
-    if (parts.size() == 1) return false;
-    status =
-        solve_by_parts(matrix, n, row_stride, parts, order, values, vectors, vector_stride,
-                       [&](std::int64_t m, const T* part, RealOf<T>* part_values, T* part_vectors) {
-                         return Problem{m,           part,         m, EighOrder::descending,
-                                        part_values, part_vectors, m, max_sweeps}
-                             .solve_whole(executor);
-                       });
+  bool solved_by_parts(Parts<T>& parts, EighStatus& status, const Executor& executor) const {
+    if (!Parts<T>::may_exist(matrix, n, row_stride) || parts.find(matrix, n, row_stride) == 1)
+      return false;
+    const EighStatus found =
+        parts.solve(order, values, vectors, vector_stride,
+                    [&](std::int64_t m, const T* part, RealOf<T>* part_values, T* part_vectors) {
+                      return Problem{m,           part,         m, EighOrder::descending,
+                                     part_values, part_vectors, m, max_sweeps}
+                          .solve_whole(executor);
+                    });
+    if (found == EighStatus::not_finite) return false;
+    status = found;
     return true;
   }
 
   EighStatus solve(const Executor& executor) const {
     EighStatus status{};
-    return solved_by_parts(status, executor) ? status : solve_whole(executor);
+    Parts<T> parts;
+    return solved_by_parts(parts, status, executor) ? status : solve_whole(executor);
   }
 };
 
@@ -295,11 +286,19 @@ void solve_all(Matrices<const T> matrices, RealOf<T>* values, Matrices<T> vector
       Scratch<RealOf<T>> scratch(lanes.scratch(n));
       const std::int64_t begin = piece * per_piece * kernel.lanes;
       const std::int64_t end = std::min(batch, begin + per_piece * kernel.lanes);
-      for (std::int64_t first = begin; first < end; first += kernel.lanes)
-        lanes.solve(first, std::min<std::int64_t>(kernel.lanes, end - first), matrices, values,
-                    vectors, order, status, limits.max_sweeps, scratch);
-      for (std::int64_t index = begin; index < end; ++index)
-        problem(index).solved_by_parts(status[index], serial());
+      Parts<T> parts;
+      for (std::int64_t first = begin; first < end; first += kernel.lanes) {
+        const std::int64_t last = std::min(end, first + kernel.lanes);
+        // A pack in which each matrix has parts needs no lanes.
+        std::int64_t solved = first;
+        while (solved < last && problem(solved).solved_by_parts(parts, status[solved], serial()))
+          ++solved;
+        if (solved == last) continue;
+        lanes.solve(first, last - first, matrices, values, vectors, order, status,
+                    limits.max_sweeps, scratch);
+        for (std::int64_t index = first; index < last; ++index)
+          problem(index).solved_by_parts(parts, status[index], serial());
+      }
     });
   } else if (batch < 8 && n >= 2 * kThreadedSize) {
     for (std::int64_t index = 0; index < batch; ++index)

@@ -148,6 +148,38 @@ TYPED_TEST(EighOnCpu, TheExecutorDoesNotMatter) {
   }
 }
 
+// A pack of lanes in which every matrix has parts is solved without lanes.
+TYPED_TEST(EighOnCpu, PartsAreTheSameAmongOthersAndAmongThemselves) {
+  using T = TypeParam;
+  for (const std::int64_t n : {3, 8, 33}) {
+    Batch<T> mixed = random_hermitian<T>(64, n, 18);
+    for (std::int64_t b = 0; b < 64; ++b)
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          if (b % 4 != 0 && i / (b % 4) != j / (b % 4)) mixed(b, i, j) = T(0);
+    Batch<T> parts = mixed;
+    for (std::int64_t b = 0; b < 64; b += 4) parts.set(b, mixed.matrix(b + 1));
+    expect_right(parts, solve(parts));
+    expect_ordered_and_signed(parts, solve(parts));
+    parts(5, 1, 1) = mixed(5, 1, 1) = not_a_number<T>();
+    const Solved<T> among_others = solve(mixed), among_themselves = solve(parts);
+    EXPECT_EQ(among_others.status[5], EighStatus::not_finite);
+    for (std::int64_t b = 0; b < 64; ++b) {
+      if (b % 4 == 0) continue;
+      SCOPED_TRACE(b);
+      EXPECT_EQ(among_others.status[std::size_t(b)], among_themselves.status[std::size_t(b)]);
+      for (std::int64_t i = 0; i < n; ++i) {
+        const auto at = std::size_t(b * n + i);
+        EXPECT_TRUE(std::isnan(among_others.values[at]) ||
+                    among_others.values[at] == among_themselves.values[at]);
+        EXPECT_EQ(std::isnan(among_others.values[at]), b == 5);
+        for (std::int64_t j = 0; b != 5 && j < n; ++j)
+          EXPECT_EQ(among_others.vectors(b, i, j), among_themselves.vectors(b, i, j));
+      }
+    }
+  }
+}
+
 TYPED_TEST(EighOnCpu, AloneOrInABatchTheSameToRounding) {
   for (const std::int64_t n : {4, 16, 64}) {
     const Batch<TypeParam> m = as<TypeParam>(wishart(n, 4 * n, 14));
