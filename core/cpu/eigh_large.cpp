@@ -83,45 +83,6 @@ void load_at_unit_size(std::int64_t n, const E* matrix, std::int64_t stride, int
   });
 }
 
-/// QL without square roots, by Pal, Walker and Kahan: it works with the squares of the off-diagonal
-/// entries, which is enough for the values. These replace the diagonal, unsorted. Returns false if it
-/// gave up. The matrix is at unit size.
-template <typename T>
-bool values_of_tridiagonal(std::int64_t n, T* diagonal, T* off_diagonal, int max_sweeps) {
-  constexpr T kEps = std::numeric_limits<T>::epsilon(), kLeast = std::numeric_limits<T>::min();
-  T *const d = diagonal, *const square = off_diagonal;
-  for (std::int64_t i = 0; i + 1 < n; ++i) square[i] *= square[i];
-  const auto coupled = [&](std::int64_t i) {
-    const T noise = kEps * (std::abs(d[i]) + std::abs(d[i + 1]));
-    return square[i] > std::max(noise * noise, kLeast / (kEps * kEps));
-  };
-  for (std::int64_t low = 0; low + 1 < n; ++low)
-    for (int sweep = 0; coupled(low); ++sweep) {
-      if (sweep == max_sweeps) return false;
-      std::int64_t high = low + 1;
-      while (high + 1 < n && coupled(high)) ++high;
-      const T root = std::sqrt(square[low]), ratio = (d[low + 1] - d[low]) / (2 * root);
-      const T length = std::sqrt(ratio * ratio + 1);
-      const T shift = d[low] - root / (ratio + (ratio < 0 ? -length : length));
-      T c = 1, s = 0, g = d[high] - shift, p = g * g;  // c and s: squares of cosine and sine
-      for (std::int64_t i = high - 1; i >= low; --i) {
-        const T b = square[i], r = p + b, last_c = c, last_g = g;
-        // g^2 / c is the next p. This division need not wait for g.
-        const bool safe = p > kLeast / kEps;
-        const T inverse_c = safe ? r / p : T(0);
-        square[i + 1] = s * r;  // zero at first: nothing below `high` is coupled to it
-        c = p / r;
-        s = b / r;
-        g = c * (d[i] - shift) - s * last_g;
-        d[i + 1] = last_g + (d[i] - g);
-        p = safe ? g * g * inverse_c : c != 0 ? g * g / c : last_c * b;
-      }
-      square[low] = s * p;
-      d[low] = shift + g;
-    }
-  return true;
-}
-
 }  // namespace
 
 template <typename E>
@@ -146,7 +107,7 @@ EighStatus eigh_large(std::int64_t n, const E* matrix, std::int64_t row_stride, 
   load_at_unit_size<E, T>(n, matrix, row_stride, exponent, reduced, executor);
   Reduction<E>(n, reduced, diagonal, off_diagonal, tau, phase, executor).run();
   if (vectors == nullptr) {
-    if (!values_of_tridiagonal<T>(n, diagonal, off_diagonal, max_sweeps))
+    if (!large_kernels<T>().tridiagonal_values(n, diagonal, off_diagonal, max_sweeps))
       return EighStatus::by_fallback;
     std::sort(diagonal.data(), diagonal + n, std::greater<T>());
     for (std::int64_t j = 0; j < n; ++j) values[j] = diagonal[place_in(order, n, j)] + T(0);

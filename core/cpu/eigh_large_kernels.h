@@ -101,6 +101,10 @@ struct LargeKernels {
   /// x, y <- c x + s y, c y - s x.
   void (*turn)(std::int64_t count, T c, T s, T* x, T* y);
 
+  /// The eigenvalues of a tridiagonal matrix at unit size, unsorted, in place of its diagonal
+  /// (tridiagonal_values.h). The off-diagonal entries are used up. Returns false if it gave up.
+  bool (*tridiagonal_values)(std::int64_t n, T* diagonal, T* off_diagonal, int max_sweeps);
+
   /// -1 if the entry of largest magnitude (the first one, if several tie) is negative, else 1.
   T (*sign)(std::int64_t count, const T* x);
   /// Column j of `to` (n x count) is sign[j] times row j of `from`.

@@ -5,6 +5,7 @@
 #include "eigh_large_steps.h"
 #include "product.h"
 #include "thin_product.h"
+#include "tridiagonal_values.h"
 
 namespace keel::cpu::KEEL_ISA {
 
@@ -30,6 +31,7 @@ const LargeKernels<T>& large_kernels() {
                                          secular_weights<T>,
                                          update_row<T>,
                                          turn<T>,
+                                         tridiagonal_values<T>,
                                          sign<T>,
                                          store_columns<T>,
                                          store_complex_columns<T>};
