@@ -21,7 +21,7 @@ class TridiagonalValues {
   using M = Mask<T>;
   static constexpr T kEps = std::numeric_limits<T>::epsilon(),
                      kLeast = std::numeric_limits<T>::min();
-  static constexpr int kSweeps = kLanes<T> < 8 ? kLanes<T> : 8;  // 16 are no faster
+  static constexpr std::int64_t kSweeps = kLanes<T> < 8 ? kLanes<T> : 8;  // 16 are no faster
   static constexpr T kRough = T(1e-4);  // how exact shifts are: with 1e-2 it takes more sweeps
 
  public:
