@@ -3,6 +3,9 @@
 // W_ij of each gradient rule, for all backends: of a pair i < j of eigenvalues, in either order.
 // Every formula is homogeneous in the eigenvalues, so rule(c M) = rule(M) / c without absolute
 // tolerances. `largest` is the matrix's largest |eigenvalue|.
+//
+// quotient() is numerator / x for a sum x of two singular values, bounded as the rule bounds
+// quotients by gaps.
 
 #include <cmath>
 #include <cstdint>
@@ -54,6 +57,9 @@ struct AnalyticWeight {
   KEEL_HOST_DEVICE T operator()(T /*largest*/, T l_i, T l_j, T b_ij, T b_ji) const {
     return T(0.5) * (b_ji - b_ij) / (l_i - l_j);
   }
+  KEEL_HOST_DEVICE T quotient(T /*largest*/, T numerator, T x) const {
+    return x == 0 && numerator == 0 ? T(0) : numerator / x;
+  }
 };
 
 template <typename T>
@@ -68,6 +74,9 @@ struct PowerIterationWeight {
     const T numerator = leader.is_first ? all * b_ji - fewer * b_ij : all * b_ij - fewer * b_ji;
     return T(0.5) * numerator / leader.value;
   }
+  KEEL_HOST_DEVICE T quotient(T /*largest*/, T numerator, T x) const {
+    return x == 0 ? T(0) : numerator / x;
+  }
 };
 
 template <typename T>
@@ -79,6 +88,9 @@ struct TaylorWeight {
     if (leader.value == 0) return 0;
     const T difference = leader.is_first ? b_ji - b_ij : b_ij - b_ji;
     return T(0.5) * geometric_sum(terms, leader.ratio) * difference / leader.value;
+  }
+  KEEL_HOST_DEVICE T quotient(T /*largest*/, T numerator, T x) const {
+    return x == 0 ? T(0) : numerator / x;
   }
 };
 
@@ -92,6 +104,10 @@ struct LorentzianWeight {
     // gap / (gap^2 + w^2), without the squares that under- or overflow
     return T(0.5) * (b_ji - b_ij) / (gap + w * (w / gap));
   }
+  KEEL_HOST_DEVICE T quotient(T largest, T numerator, T x) const {
+    const T w = width * largest;
+    return x == 0 ? T(0) : numerator / (x + w * (w / x));
+  }
 };
 
 template <typename T>
@@ -102,6 +118,9 @@ struct MaskedWeight {
     const T gap = l_i - l_j;
     if (std::abs(gap) <= tolerance * largest) return 0;
     return T(0.5) * (b_ji - b_ij) / gap;
+  }
+  KEEL_HOST_DEVICE T quotient(T largest, T numerator, T x) const {
+    return x <= tolerance * largest ? T(0) : numerator / x;
   }
 };
 

@@ -94,6 +94,16 @@ template <typename T>
 void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
                    const Executor& executor = serial());
+
+/// The middle of svd's gradient (docs/rectangular.md), batch x k x k. With left = U^T dL_dU, right =
+/// V^T dL_dV and singular values s,
+///     middle = W(left + right) + diag(dL_dvalues) + K,
+/// with the rule's W for the eigenvalues s. K_ij = (D_ij - D_ji) / 2 / (s_i + s_j), where D = left -
+/// right, is bounded as the rule bounds W. What is null is zero.
+template <typename T>
+void svd_backward_middle(const GradientRule& rule, const T* values, Matrices<const T> left,
+                         Matrices<const T> right, const T* dL_dvalues, Matrices<T> middle,
+                         const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {

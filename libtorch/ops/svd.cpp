@@ -37,9 +37,36 @@ Tensor unit_like(const Tensor& vectors, const Tensor& values) {
   return at::diag_embed(at::ones_like(values, vectors.scalar_type()));
 }
 
-/// The gradient of A = left diag(values) right under the rule (docs/rectangular.md), in differentiable operations. At
-/// least one of the incoming gradients is defined; undefined ones count as zero.
-Tensor svd_backward_formula(const GradientRule& rule, const Tensor& dL_dleft,
+/// The core's middle of the gradient, of real numbers on the CPU.
+Tensor middle_by_the_core(const GradientRule& rule, const Tensor& of_left, const Tensor& of_right,
+                          const Tensor& values, const Tensor& dL_dvalues) {
+  const Tensor s = values.contiguous(),
+               g = dL_dvalues.defined() ? dL_dvalues.contiguous() : Tensor();
+  const Tensor p = of_left.defined() ? readable(of_left) : Tensor(),
+               q = of_right.defined() ? readable(of_right) : Tensor();
+  const Tensor middle = empty_matrices(p.defined() ? p : q);
+  AT_DISPATCH_FLOATING_TYPES(s.scalar_type(), kSvd, [&] {
+    cpu::svd_backward_middle<scalar_t>(rule, s.data_ptr<scalar_t>(), matrices<const scalar_t>(p),
+                                       matrices<const scalar_t>(q), data_or_null<const scalar_t>(g),
+                                       matrices<scalar_t>(middle), libtorch_threads());
+  });
+  return middle;
+}
+
+/// The same in differentiable operations.
+Tensor middle_formula(const GradientRule& rule, const Tensor& of_left, const Tensor& of_right,
+                      const Tensor& values, const Tensor& dL_dvalues) {
+  const Tensor apart = plus(of_left, of_right.defined() ? -of_right : Tensor());
+  const Tensor unit = unit_like(apart, values);
+  // Below autograd, eigh_backward calls the core. Above it, it evaluates the rule's differentiable formula.
+  return eigh_backward(if_defined(dL_dvalues), plus(of_left, of_right), values, unit,
+                       to_string(rule)) +
+         quotient(rule, (apart - apart.mH()) / 2, pair_sums(values), values);
+}
+
+/// The gradient of A = left diag(values) right under the rule (docs/rectangular.md), in differentiable operations if
+/// wanted. At least one of the incoming gradients is defined; undefined ones count as zero.
+Tensor svd_backward_formula(const GradientRule& rule, bool differentiable, const Tensor& dL_dleft,
                             const Tensor& dL_dvalues, const Tensor& dL_dright, const Tensor& left,
                             const Tensor& values, const Tensor& right) {
   const WithoutAutocast in_its_type;
@@ -48,12 +75,9 @@ Tensor svd_backward_formula(const GradientRule& rule, const Tensor& dL_dleft,
     return left.matmul(dL_dvalues.unsqueeze(-1) * right);
   const Tensor of_left = dL_dleft.defined() ? left.mH().matmul(dL_dleft) : Tensor();
   const Tensor of_right = dL_dright.defined() ? right.matmul(dL_dright.mH()) : Tensor();
-  const Tensor apart = plus(of_left, of_right.defined() ? -of_right : Tensor());
-  const Tensor unit = unit_like(left, values);
-  // Below autograd, eigh_backward calls the core. Above it, it evaluates the rule's differentiable formula.
-  const Tensor core = eigh_backward(if_defined(dL_dvalues), plus(of_left, of_right), values, unit,
-                                    to_string(rule)) +
-                      quotient(rule, (apart - apart.mH()) / 2, pair_sums(values), values);
+  const bool by_core = !differentiable && left.is_cpu() && !left.is_complex();
+  const Tensor core =
+      (by_core ? middle_by_the_core : middle_formula)(rule, of_left, of_right, values, dL_dvalues);
   const Tensor by_rows = values.unsqueeze(-1), by_columns = values.unsqueeze(-2);
   return in_both_bases(left, right, core,
                        dL_dleft.defined() ? quotient(rule, dL_dleft, by_columns, values) : Tensor(),
@@ -145,10 +169,10 @@ Tensor svd_backward_kernel(const Optional<Tensor>& grad_left, const Optional<Ten
   const GradientRule chosen =
       checked_svd_rule(grad_left, grad_values, grad_right, left, values, right, rule);
   if (left.is_meta()) return empty_beside(left, {left.sym_size(-2), right.sym_size(-1)});
-  return svd_backward_formula(chosen, in_compute_type(or_undefined(grad_left)),
-                              in_compute_type(or_undefined(grad_values)),
-                              in_compute_type(or_undefined(grad_right)), in_compute_type(left),
-                              in_compute_type(values), in_compute_type(right))
+  return svd_backward_formula(
+             chosen, /*differentiable=*/false, in_compute_type(or_undefined(grad_left)),
+             in_compute_type(or_undefined(grad_values)), in_compute_type(or_undefined(grad_right)),
+             in_compute_type(left), in_compute_type(values), in_compute_type(right))
       .to(left.scalar_type());
 }
 
@@ -164,8 +188,8 @@ Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<T
       checked_svd_rule(grad_left, grad_values, grad_right, left, values, right, rule);
   const Tensor u = in_compute_type(left), s = in_compute_type(values), v = in_compute_type(right);
   Tensor dL_dmatrix =
-      svd_backward_formula(chosen, in_compute_type(dL_dleft), in_compute_type(dL_dvalues),
-                           in_compute_type(dL_dright), u, s, v);
+      svd_backward_formula(chosen, /*differentiable=*/true, in_compute_type(dL_dleft),
+                           in_compute_type(dL_dvalues), in_compute_type(dL_dright), u, s, v);
   dL_dmatrix = once_where_masked(chosen, dL_dmatrix, s);
   return dL_dmatrix.to(left.scalar_type());
 }

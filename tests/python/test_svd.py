@@ -77,6 +77,24 @@ def test_rules_are_bounded_everywhere(rule, spectrum, m, n):
     assert grad.isfinite().all()
 
 
+@pytest.mark.parametrize("m, n", [*SHAPES, (40, 20), (17, 70)])
+@pytest.mark.parametrize("rule", [keel.Masked(), keel.Analytic(), keel.PowerIteration(), keel.Taylor(3),
+                                  keel.Lorentzian(1e-2)], ids=str)  # fmt: skip
+def test_the_core_computes_the_formula(rule, m, n):
+    """Without a graph the core computes what otherwise the differentiable formula does; also at zeros and repeats."""
+    k = min(m, n)
+    repeats = [torch.ones(k), torch.arange(k).clamp_max(1.0), torch.zeros(k)]  # the textbook's are inf or NaN there
+    for values in [torch.rand(k)] + repeats * (rule != keel.Analytic()):
+        s = values.double().sort(descending=True).values.expand(2, k)
+        u, v = (torch.linalg.qr(torch.randn(2, rows, k, dtype=torch.double)).Q for rows in (m, n))
+        grads = [torch.randn_like(u), torch.randn_like(s), torch.randn_like(v.mT)]
+        for given in [(1, 1, 1), (1, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 1), (0, 1, 1)]:
+            some = [g if use else None for g, use in zip(grads, given)]
+            core = torch.ops.keel.svd_backward(*some, u, s, v.mT, str(rule))
+            formula = torch.ops.keel.svd_backward(*some, u.clone().requires_grad_(), s, v.mT, str(rule))
+            close(core, formula.detach(), rtol=1e-12, atol=1e-12)
+
+
 def test_one_zero_is_no_pole_of_a_square_matrix():
     """Only sums of two values are divided by there: also the textbook rule has a gradient."""
     a = torch.diag(torch.tensor([3.0, 1.0, 0.0], dtype=torch.double)).requires_grad_()
