@@ -105,6 +105,13 @@ struct LargeKernels {
   /// (tridiagonal_values.h). The off-diagonal entries are used up. Returns false if it gave up.
   bool (*tridiagonal_values)(std::int64_t n, T* diagonal, T* off_diagonal, int max_sweeps);
 
+  // svd_tall_steps.h: slices of a tall matrix.
+  void (*tall_sizes)(std::int64_t rows, std::int64_t n, const T* x, std::int64_t stride, T& largest,
+                     std::int64_t& zero_rows, std::int64_t& large_rows);
+  void (*tall_reduce)(std::int64_t rows, std::int64_t n, T* x, std::int64_t stride, T* tau, T* r);
+  void (*tall_expand)(std::int64_t rows, std::int64_t n, const T* v, std::int64_t stride,
+                      const T* tau, const T* w, T* y, T* scratch);
+
   /// -1 if the entry of largest magnitude (the first one, if several tie) is negative, else 1.
   T (*sign)(std::int64_t count, const T* x);
   /// Column j of `to` (n x count) is sign[j] times row j of `from`.

@@ -4,6 +4,7 @@
 #include "eigh_large_merge.h"
 #include "eigh_large_steps.h"
 #include "product.h"
+#include "svd_tall_steps.h"
 #include "thin_product.h"
 #include "tridiagonal_values.h"
 
@@ -32,6 +33,9 @@ const LargeKernels<T>& large_kernels() {
                                          update_row<T>,
                                          turn<T>,
                                          tridiagonal_values<T>,
+                                         tall_sizes<T>,
+                                         tall_reduce<T>,
+                                         tall_expand<T>,
                                          sign<T>,
                                          store_columns<T>,
                                          store_complex_columns<T>};

@@ -10,6 +10,7 @@
 #include "scratch.h"
 #include "shape.h"
 #include "svd_finish.h"
+#include "svd_tall.h"
 
 namespace keel::cpu {
 namespace {
@@ -169,6 +170,23 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
   const std::int64_t pack = lanes || (polished && solves_in_lanes<T>(k, batch)) ? kernel.lanes : 1,
                      packs = (batch + pack - 1) / pack;
   const std::int64_t per_piece = std::max<std::int64_t>(1, 256 / (m * n + 1));
+  const bool tall = is_tall(m, n);
+  const auto by_slices = [&](std::int64_t* which, std::int64_t& count, const Executor& own) {
+    const auto one = [](const auto& all, std::int64_t b) {
+      auto its = all;
+      its.data = all[b];
+      return its;
+    };
+    count = std::remove_if(which, which + count,
+                           [&](std::int64_t b) {
+                             if (!svd_tall<T>(one(matrices, b), values + b * k, one(left, b),
+                                              one(right, b), own))
+                               return false;
+                             status[b] = SvdStatus::converged;
+                             return true;
+                           }) -
+            which;
+  };
   const Executor alone = serial(), &own = batch == 1 ? executor : alone;
   executor((packs + per_piece - 1) / per_piece, [&](std::int64_t piece) {
     Scratch<T> scratch((lanes ? kernel.svd_lanes_scratch : kernel.svd_alone_scratch)(m, n));
@@ -177,7 +195,10 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
       const std::int64_t first = at * pack;
       std::int64_t count = std::min(pack, batch - first);
       std::iota(which.begin(), which.end(), first);
+      // Slices first where they are as fast as the detour, which depends on the values.
+      if (tall && k <= kFewestPolished + 4) by_slices(which.data(), count, own);
       if (polished) polish.solve(which.data(), count, own);
+      if (tall && k > kFewestPolished + 4) by_slices(which.data(), count, own);
       const std::int64_t step = lanes ? pack : 1;
       for (std::int64_t i = 0; i < count; i += step)
         (lanes ? kernel.svd_lanes : kernel.svd_alone)(

@@ -58,6 +58,11 @@ namespace cpu {
 /// above keep their digits however steep D1 or D2 is. If neither is steep, errors are relative to the
 /// largest value.
 ///
+/// A matrix with at least 16 times as many rows as columns (or columns as rows) is cut into slices that fit
+/// into the cache, each of which QR makes triangular, up to min(m, n) = 16 at once, to 64 instead of
+/// rotating pairs of long columns. Not if fewer than n rows have entries of 1/32 of the largest: QR
+/// would lose digits of the others.
+///
 /// min(m, n) < 12: QR and one-sided Jacobi. Batches of small steep matrices: the same, with one
 /// matrix per SIMD lane, without pivots. A single matrix with min(m, n) >= 192 is spread over the
 /// executor. T is float or double.
