@@ -14,8 +14,11 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kSliceEntries = 16384;  // two slices fit into the second cache
-constexpr std::int64_t kWidest = 64;           // reflections are applied one by one
+/// A slice and its part of U fit into the second cache, and n x n numbers are a small part of it.
+constexpr std::int64_t rows_a_slice(std::int64_t n) {
+  return std::max<std::int64_t>(16384 / n, 16 * n);
+}
+constexpr std::int64_t kWidest = 64;  // reflections are applied one by one
 /// At least n rows must be this near to the largest: QR loses digits of smaller ones.
 constexpr float kAlike = 32;
 
@@ -74,7 +77,7 @@ class TallSvd {
         wide_(matrix.rows < matrix.columns),
         m_(std::max(matrix.rows, matrix.columns)),
         n_(std::min(matrix.rows, matrix.columns)),
-        count_((m_ + kSliceEntries / n_ - 1) / (kSliceEntries / n_)),
+        count_((m_ + rows_a_slice(n_) - 1) / rows_a_slice(n_)),
         from_(matrix.data, matrix.row_stride, wide_),
         to_(wide_ ? right.data : left.data, wide_ ? right.row_stride : left.row_stride, wide_),
         values_(values),
@@ -237,7 +240,7 @@ class TallSvd {
 
 bool is_tall(std::int64_t m, std::int64_t n) {
   const std::int64_t rows = std::max(m, n), columns = std::min(m, n);
-  return columns <= kWidest && rows >= 16 * columns && rows * columns > kSliceEntries;
+  return columns > 0 && columns <= kWidest && rows > rows_a_slice(columns);
 }
 
 template <typename T>

@@ -492,8 +492,13 @@ TYPED_TEST(Svd, LongMatricesAreSolvedAsWellAsShortOnes) {
 // Shapes that are solved by slices of rows, also where most rows are zero.
 TYPED_TEST(Svd, TallMatricesBySlices) {
   using T = TypeParam;
-  for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-           {20'000, 3}, {3, 20'000}, {2'000, 12}, {1'100, 33}, {33, 1'100}, {17'000, 1}}) {
+  for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{20'000, 3},
+                                                                               {3, 20'000},
+                                                                               {2'000, 12},
+                                                                               {1'100, 33},
+                                                                               {33, 1'100},
+                                                                               {17'000, 1},
+                                                                               {1'100, 64}}) {
     std::vector<NamedRectangle> zoo = rectangle_zoo(m, n);
     const std::int64_t k = std::min(m, n), along = std::max(m, n);
     for (const std::int64_t count : {std::int64_t(1), k, 2 * k + 1}) {
