@@ -86,7 +86,7 @@ TYPED_TEST(EighOnCpu, ValuesAloneAreTheSame) {
   for (const std::int64_t n : {1, 2, 3, 16, 64, 130, 270})
     for (const auto& [name, matrix] : zoo_of<T>(n))
       for (const std::int64_t batch : {1, 40}) {
-        if (n > 64 && batch > 1) continue;
+        if (n > 64 && (batch > 1 || (n > 130 && kIsComplex<T>))) continue;
         SCOPED_TRACE(name + ", n = " + std::to_string(n) + ", batch " + std::to_string(batch));
         Batch<T> all(batch, n);
         for (std::int64_t b = 0; b < batch; ++b)
