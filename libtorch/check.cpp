@@ -1,6 +1,7 @@
 #include "check.h"
 
 #include <sstream>
+#include <utility>
 
 #include "device.h"
 
@@ -18,6 +19,32 @@ std::string shape_of(const Tensor& tensor) {
   return out.str();
 }
 
+const char* name_of(at::ScalarType type) {
+  static constexpr std::pair<at::ScalarType, const char*> kNames[] = {
+      {at::kHalf, "float16"},
+      {at::kBFloat16, "bfloat16"},
+      {at::kFloat, "float32"},
+      {at::kDouble, "float64"},
+      {at::kComplexHalf, "complex32"},
+      {at::kComplexFloat, "complex64"},
+      {at::kComplexDouble, "complex128"},
+      {at::kBool, "bool"},
+      {at::kByte, "uint8"},
+      {at::kChar, "int8"},
+      {at::kShort, "int16"},
+      {at::kInt, "int32"},
+      {at::kLong, "int64"}};
+  for (const auto& [each, name] : kNames)
+    if (each == type) return name;
+  return c10::toString(type);
+}
+
+void check_dense(const char* operation, const Tensor& tensor) {
+  TORCH_CHECK(tensor.defined(), operation, ": expected a tensor, got an undefined one");
+  TORCH_CHECK(tensor.layout() == at::kStrided, operation, ": expected a dense tensor, got layout ",
+              tensor.layout());
+}
+
 namespace {
 
 bool is_floating(const Tensor& tensor) {
@@ -27,16 +54,14 @@ bool is_floating(const Tensor& tensor) {
 
 void check_dense_floating(const char* operation, const Tensor& tensor,
                           Numbers numbers = Numbers::real) {
-  TORCH_CHECK(tensor.defined(), operation, ": expected a tensor, got an undefined one");
-  TORCH_CHECK(tensor.layout() == at::kStrided, operation, ": expected a dense tensor, got layout ",
-              tensor.layout());
+  check_dense(operation, tensor);
   const auto type = tensor.scalar_type();
   const bool is_complex = type == at::kComplexFloat || type == at::kComplexDouble;
   const bool takes_complex = numbers == Numbers::real_or_complex;
   TORCH_CHECK(is_floating(tensor) || (is_complex && takes_complex), operation,
               ": expected float16, bfloat16, float32",
               takes_complex ? ", float64, complex64 or complex128" : " or float64", ", got ",
-              c10::toString(type), is_complex ? "; it has no complex version" : "");
+              name_of(type), is_complex ? "; it has no complex version" : "");
 }
 
 void check_device(const char* operation, const Tensor& tensor) {
@@ -52,7 +77,7 @@ void check_device(const char* operation, const Tensor& tensor) {
 void check_type(const char* operation, const char* name, const Tensor& tensor,
                 at::ScalarType type) {
   TORCH_CHECK(tensor.scalar_type() == type, operation, ": expected ", name, " of type ",
-              c10::toString(type), ", got ", c10::toString(tensor.scalar_type()));
+              name_of(type), ", got ", name_of(tensor.scalar_type()));
 }
 
 }  // namespace
@@ -66,8 +91,8 @@ void check_place(const char* operation, const char* name, const Tensor& tensor,
 void check_one_number(const char* operation, const char* name, const Tensor& tensor,
                       at::ScalarType type, const Tensor& like) {
   TORCH_CHECK(tensor.sym_numel() == 1 && tensor.scalar_type() == type, operation, ": expected ",
-              name, " to be one ", c10::toString(type), ", got ", shape_of(tensor), " of type ",
-              c10::toString(tensor.scalar_type()));
+              name, " to be one ", name_of(type), ", got ", shape_of(tensor), " of type ",
+              name_of(tensor.scalar_type()));
   check_place(operation, name, tensor, like);
 }
 
@@ -102,7 +127,7 @@ void check_channels(const char* operation, const char* name, const Tensor& tenso
               ": expected ", name, " with one number per channel of ", shape_of(activations),
               ", got ", shape_of(tensor));
   TORCH_CHECK(is_floating(tensor), operation, ": expected floating-point ", name, ", got ",
-              c10::toString(tensor.scalar_type()));
+              name_of(tensor.scalar_type()));
   check_place(operation, name, tensor, activations);
 }
 
@@ -110,7 +135,7 @@ void check_group_matrices(const char* operation, const char* name, const Tensor&
                           const Tensor& activations) {
   TORCH_CHECK(matrices.defined() && is_floating(matrices), operation, ": expected floating-point ",
               name, " (G, d, d), got ",
-              matrices.defined() ? c10::toString(matrices.scalar_type()) : "an undefined tensor");
+              matrices.defined() ? name_of(matrices.scalar_type()) : "an undefined tensor");
   TORCH_CHECK(matrices.dim() == 3 && matrices.sym_size(1) == matrices.sym_size(2) &&
                   matrices.sym_size(0) * matrices.sym_size(1) == activations.sym_size(1),
               operation, ": expected ", name, " (G, d, d) with G * d channels of ",
@@ -141,7 +166,7 @@ void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors
   TORCH_CHECK(rank.sym_sizes() == vectors.sym_sizes().slice(0, vectors.dim() - 2) &&
                   rank.scalar_type() == at::kLong,
               operation, ": expected rank with one int64 per matrix of ", shape_of(vectors),
-              ", got ", shape_of(rank), " of type ", c10::toString(rank.scalar_type()));
+              ", got ", shape_of(rank), " of type ", name_of(rank.scalar_type()));
   check_place(operation, "rank", rank, vectors);
 }
 
@@ -149,9 +174,19 @@ void check_statistics(const char* operation, const char* name, const Tensor& ten
                       const Tensor& matrices) {
   const auto type = matrices.scalar_type();
   TORCH_CHECK(type == compute_type(type), operation, ": expected float32 or float64, got ",
-              c10::toString(type));
+              name_of(type));
   check_type(operation, name, tensor, type);
   check_place(operation, name, tensor, matrices);
+}
+
+RankPolicy policy_for(const char* operation, StringView rank, const Tensor& matrices) {
+  RankPolicy policy = parsed(rank_policy, operation, rank);
+  const auto* const paper = std::get_if<Algorithm1>(&policy);
+  TORCH_CHECK_VALUE(
+      !matrices.is_complex() || paper == nullptr || !paper->rayleigh_tolerance, operation,
+      ": expected a rank policy without rayleigh_tolerance for complex matrices, got ",
+      to_string(policy));
+  return policy;
 }
 
 }  // namespace keel::ops

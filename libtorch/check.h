@@ -5,12 +5,18 @@
 #include <string_view>
 
 #include "keel/error.h"
+#include "keel/spectral.h"
 #include "types.h"
 
 namespace keel::ops {
 
 /// "(4, 3)"
 std::string shape_of(const Tensor& tensor);
+
+/// "float32", as in Python and in what these messages expect. LibTorch says "Float".
+const char* name_of(at::ScalarType type);
+
+void check_dense(const char* operation, const Tensor& tensor);
 
 /// The numbers that an operation takes.
 enum class Numbers : std::uint8_t { real, real_or_complex };
@@ -54,6 +60,9 @@ void check_group_matrices(const char* operation, const char* name, const Tensor&
 /// `tensor` has the type of `matrices`, float32 or float64, and is on their device.
 void check_statistics(const char* operation, const char* name, const Tensor& tensor,
                       const Tensor& matrices);
+
+/// The policy that `rank` says, if it is one for these matrices: for complex ones not by Rayleigh quotients.
+RankPolicy policy_for(const char* operation, StringView rank, const Tensor& matrices);
 
 /// Runs `call` and turns a keel::Error into LibTorch's ValueError with the operator's name.
 template <typename Call>

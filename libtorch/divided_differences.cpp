@@ -2,6 +2,7 @@
 
 #include <torch/autograd.h>
 
+#include "autograd.h"
 #include "check.h"
 #include "gradient_rule_formula.h"
 #include "singular_formula.h"
@@ -32,14 +33,33 @@ Tensor derivative_of(const Tensor& y, const Tensor& x) {
   return slope.defined() ? slope : at::zeros_like(x);
 }
 
+/// The even values of f must not depend on the odd eigenvalues, nor these on the even ones. On CUDA the host would wait.
+void check_entry_by_entry(const char* operation, const Tensor& x, const Tensor& y) {
+  if (!x.is_cpu() || !y.requires_grad()) return;
+  for (const std::int64_t some : {0, 1}) {
+    const auto every_second = [](const Tensor& of, std::int64_t first) -> Tensor {
+      return of.slice(-1, first, of.size(-1), 2);
+    };
+    const Tensor slope =
+        torch::autograd::grad({every_second(y, some).sum()}, {x}, {}, /*retain_graph=*/true,
+                              /*create_graph=*/false, /*allow_unused=*/true)[0];
+    TORCH_CHECK_VALUE(
+        !slope.defined() || !(every_second(slope, 1 - some).abs() > 0).any().item<bool>(),
+        operation,
+        ": expected a function of your own to map each eigenvalue by itself, got one whose value "
+        "at "
+        "an eigenvalue depends on the others");
+  }
+}
+
 }  // namespace
 
-Jet Jet::of(const char* operation, const ElementwiseFunction& f, const Tensor& values,
-            const Tensor& kept) {
+Jet Jet::of(const char* operation, const ElementwiseFunction& f, const Tensor& matrix,
+            const Tensor& values, const Tensor& kept) {
   const Tensor points =
       kept.defined() ? at::where(is_kept(values, kept), values, values.slice(/*dim=*/-1, 0, 1))
                      : values;
-  const bool learns = f(points).requires_grad();
+  const bool learns = f(points).requires_grad(), differentiates = needs_graph({matrix});
   const at::AutoGradMode with_graph(true);
   const Tensor x = points.detach().requires_grad_(true), y = f(x);
   TORCH_CHECK_VALUE(y.sizes() == x.sizes(), operation,
@@ -47,7 +67,8 @@ Jet Jet::of(const char* operation, const ElementwiseFunction& f, const Tensor& v
                     shape_of(x), " to ", shape_of(x), ", got ", shape_of(y));
   TORCH_CHECK_VALUE(!y.is_complex(), operation,
                     ": expected a function of your own to have real values, got ",
-                    c10::toString(y.scalar_type()));
+                    name_of(y.scalar_type()));
+  if (differentiates) check_entry_by_entry(operation, x, y);
   const Tensor values_of_f = y.to(x.scalar_type()), slope = derivative_of(values_of_f, x);
   const Tensor curve = derivative_of(slope, x);
   if (learns) return {values_of_f, slope, curve};

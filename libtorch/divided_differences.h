@@ -9,9 +9,10 @@ namespace keel::ops {
 struct Jet {
   Tensor f, slope, curve;
 
-  /// By autograd, and differentiable with respect to what f uses. Without `kept` all values are.
-  static Jet of(const char* operation, const ElementwiseFunction& f, const Tensor& values,
-                const Tensor& kept);
+  /// By autograd, and differentiable with respect to what f uses. Without `kept` all values are. If the matrix needs a
+  /// gradient, an f that does not map each value by itself is an error (on the CPU).
+  static Jet of(const char* operation, const ElementwiseFunction& f, const Tensor& matrix,
+                const Tensor& values, const Tensor& kept);
 };
 
 /// f[x, y] = (f(x) - f(y)) / (x - y) for all pairs of values, as (..., n, n), also where they meet. docs/mathematics.md,

@@ -32,7 +32,7 @@ void require_plain(const std::string& name, const Plain& before, const char* kin
   if (!before.weight.defined()) refuse("no weight");
   TORCH_CHECK_VALUE(before.weight.is_floating_point(), name,
                     "::fold_into: expected real floating-point parameters, got ",
-                    before.weight.scalar_type());
+                    ops::name_of(before.weight.scalar_type()));
 }
 
 /// Fills `after`, a copy of the layer before that has a bias. Computes in float64.

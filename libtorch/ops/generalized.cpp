@@ -92,8 +92,10 @@ Tensors<3> generalized_eigh(const Tensor& matrix, const Tensor& metric, StringVi
 
 Tensor generalized_projector(const Tensor& matrix, const Tensor& metric, StringView rank,
                              StringView rule, Optional<double> rtol) {
+  constexpr const char* operation = "keel::generalized_projector";
   const WithoutAutocast in_its_type;
-  const Pencil pencil("keel::generalized_projector", matrix, metric, rtol);
+  const Pencil pencil(operation, matrix, metric, rtol);
+  policy_for(operation, rank, matrix);
   const Tensor inside = std::get<0>(spectral(pencil.inside, "one", rank, rule));
   return pencil.outside(pencil.outside(inside).mH()).to(matrix.scalar_type());
 }

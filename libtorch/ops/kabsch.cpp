@@ -35,7 +35,7 @@ void check_beside(const char* name, const Tensor& given, const Tensor& P, bool w
   TORCH_CHECK(fits, kKabsch, ": expected ", name, with_d ? " (..., N, d)" : " (..., N)",
               " that broadcasts with points ", shape_of(P), ", got ", shape_of(given));
   TORCH_CHECK(given.scalar_type() == P.scalar_type(), kKabsch, ": expected ", name, " of type ",
-              c10::toString(P.scalar_type()), ", got ", c10::toString(given.scalar_type()));
+              name_of(P.scalar_type()), ", got ", name_of(given.scalar_type()));
   check_place(kKabsch, name, given, P);
 }
 
@@ -51,6 +51,7 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   const WithoutAutocast in_its_type;
   Tensor p = in_compute_type(P), q = in_compute_type(Q), given;
   if (weights.has_value() && weights->defined()) {
+    check_dense(kKabsch, *weights);
     check_beside("weights", *weights, P, /*with_d=*/false);
     check_beside("weights", *weights, Q, /*with_d=*/false);
     given = in_compute_type(*weights);

@@ -47,11 +47,10 @@ std::function<Tensor(const Tensor&)> of_rows(const std::string& operation, const
     const Tensor x = rows.mT(), y = function(x);
     auto sizes = x.sizes().vec();
     sizes[sizes.size() - 2] = height;
-    TORCH_CHECK_VALUE(
-        y.defined() && y.sizes() == sizes && y.scalar_type() == x.scalar_type(), operation,
-        ": expected ", name, " to return ", shape_text(sizes), " of ",
-        c10::toString(x.scalar_type()), ", got ",
-        y.defined() ? shape_of(y) + " of " + c10::toString(y.scalar_type()) : "nothing");
+    TORCH_CHECK_VALUE(y.defined() && y.sizes() == sizes && y.scalar_type() == x.scalar_type(),
+                      operation, ": expected ", name, " to return ", shape_text(sizes), " of ",
+                      name_of(x.scalar_type()), ", got ",
+                      y.defined() ? shape_of(y) + " of " + name_of(y.scalar_type()) : "nothing");
     return y.mT();
   };
 }
@@ -89,7 +88,7 @@ Map map_of(const Source& source, bool symmetric) {
                       operation,
                       ": expected an operator of shape (..., m, n) and of float32 or "
                       "float64, got ",
-                      shape_text(op.shape), " of ", c10::toString(type));
+                      shape_text(op.shape), " of ", name_of(type));
     map.m = op.shape[op.shape.size() - 2];
     map.n = op.shape.back();
     map.batch.assign(op.shape.begin(), op.shape.end() - 2);
@@ -104,7 +103,7 @@ Map map_of(const Source& source, bool symmetric) {
   TORCH_CHECK_VALUE(source.matrix.dim() >= 2 && (type == at::kFloat || type == at::kDouble ||
                                                  type == at::kHalf || type == at::kBFloat16),
                     operation, ": expected real floating point (..., m, n), got ",
-                    shape_of(source.matrix), " of ", c10::toString(type));
+                    shape_of(source.matrix), " of ", name_of(type));
   const Tensor fixed = in_compute_type(source.matrix.detach());
   map.m = fixed.size(-2);
   map.n = fixed.size(-1);
@@ -295,7 +294,8 @@ void check_reached(const std::string& operation, const Tensor& residual, double 
   if (residual.dim()) text << " of matrix " << first;
   text << " of at most " << tolerance << " of the largest value within " << steps << " steps, got "
        << residual.flatten()[first].item<double>()
-       << "; give more (maxiter), ask for less (tol), or look yourself (the residual)";
+       << "; give more steps (maxiter), ask for less (tol), or have the residual returned";
+  if (operation == "keel::eigsh") text << ". Is the matrix symmetric?";
   TORCH_CHECK(false, text.str());
 }
 
@@ -322,10 +322,13 @@ Result partial(const Source& source, std::int64_t k, const PartialOptions& optio
                     ": expected which to be \"LA\", \"SA\" or \"LM\", got \"", wanted.which, '"');
   wanted.tolerance = std::max(options.tol, least_tolerance(map, k));
   if (options.start.defined()) {
-    const Tensor rows = symmetric ? options.start.mT() : options.start;
-    TORCH_CHECK_VALUE(rows.dim() >= 2 && rows.size(-1) == map.n, operation,
-                      ": expected a start of vectors of ", map.n, " entries, got ",
-                      shape_of(options.start));
+    const Tensor& start = options.start;
+    TORCH_CHECK_VALUE(
+        start.dim() >= 2 && start.size(symmetric ? -2 : -1) == map.n && !start.is_complex(),
+        operation, ": expected a start of real vectors ",
+        symmetric ? "(..., n, any)" : "(..., any, n)", " with n = ", map.n, ", got ",
+        shape_of(start), " of ", name_of(start.scalar_type()));
+    const Tensor rows = symmetric ? start.mT() : start;
     wanted.start = rows.detach().to(map.options);
   }
   std::vector<Tensor> sources;

@@ -157,7 +157,7 @@ Singular singular(const torch::Tensor& matrix, const ElementwiseFunction& functi
   ops::check_rectangles("keel::singular", matrix, ops::Numbers::real_or_complex);
   const auto [left, values, right, kept] = ops::decompose_rectangles(matrix, to_string(rank));
   const torch::Tensor some = std::holds_alternative<FullRank>(rank) ? torch::Tensor() : kept;
-  const auto [f, slope, curve] = ops::Jet::of("keel::singular", function, values, some);
+  const auto [f, slope, curve] = ops::Jet::of("keel::singular", function, matrix, values, some);
   return {ops::singular_of(matrix.to(left.scalar_type()), left, values, right,
                            ops::if_defined(some), f, slope, curve)
               .to(matrix.scalar_type()),

@@ -16,11 +16,6 @@ constexpr const char* kSpectral = "keel::spectral";
 
 /// The rank by the eigenvalues alone. Nothing is read from the matrices.
 Tensor complex_rank(const RankPolicy& policy, const Tensor& values) {
-  const auto* const paper = std::get_if<Algorithm1>(&policy);
-  TORCH_CHECK_VALUE(
-      paper == nullptr || !paper->rayleigh_tolerance, kSpectral,
-      ": expected a rank policy without rayleigh_tolerance for complex matrices, got ",
-      to_string(policy));
   const Tensor unread = units_beside(values), kept = empty_rank(unread);
   AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), kSpectral, [&] {
     const auto none = matrices<const scalar_t>(unread);
@@ -32,7 +27,7 @@ Tensor complex_rank(const RankPolicy& policy, const Tensor& values) {
 
 Tensors<3> decompose_kernel(const Tensor& matrix, StringView rank) {
   check_matrices(kSpectral, matrix, Numbers::real_or_complex);
-  const RankPolicy policy = parsed(rank_policy, kSpectral, rank);
+  const RankPolicy policy = policy_for(kSpectral, rank, matrix);
   if (matrix.is_complex() && !matrix.is_meta()) {
     const auto [values, vectors] = eigh.below_autograd(matrix, "masked", /*descending=*/true);
     return {values, vectors, complex_rank(policy, values)};
@@ -135,6 +130,7 @@ Tensor spectral_alone(const Tensor& matrix, StringView function, StringView rank
 
 Tensor projector(const Tensor& matrix, StringView rank, StringView rule) {
   check_matrices("keel::projector", matrix, Numbers::real_or_complex);
+  policy_for("keel::projector", rank, matrix);
   return std::get<0>(spectral(matrix, "one", rank, rule));
 }
 
@@ -196,11 +192,12 @@ torch::Tensor expm(const torch::Tensor& matrix, const SpectralRule& rule) {
   return spectral(matrix, {Kind::exp}, FullRank{}, rule).result;
 }
 torch::Tensor powm(const torch::Tensor& matrix, double exponent, const SpectralRule& rule) {
+  ops::check_matrices("keel::powm", matrix, ops::Numbers::real_or_complex);
   return spectral(matrix, {Kind::power, exponent}, FullRank{}, rule).result;
 }
 torch::Tensor projector(const torch::Tensor& matrix, const RankPolicy& rank,
                         const SpectralRule& rule) {
-  return spectral(matrix, {Kind::one}, rank, rule).result;
+  return ops::projector(matrix, to_string(rank), to_string(rule));
 }
 
 }  // namespace keel

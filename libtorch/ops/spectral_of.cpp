@@ -386,7 +386,7 @@ Spectral spectral(const torch::Tensor& matrix, const ElementwiseFunction& functi
   ops::check_matrices("keel::spectral", matrix, ops::Numbers::real_or_complex);
   const auto [values, vectors, kept] = ops::decompose(matrix, to_string(rank));
   const torch::Tensor some = std::holds_alternative<FullRank>(rank) ? torch::Tensor() : kept;
-  const auto [f, slope, curve] = ops::Jet::of("keel::spectral", function, values, some);
+  const auto [f, slope, curve] = ops::Jet::of("keel::spectral", function, matrix, values, some);
   return {ops::spectral_of(matrix.to(vectors.scalar_type()), values, vectors, ops::if_defined(some),
                            f, slope, curve, rule.terms)
               .to(matrix.scalar_type()),

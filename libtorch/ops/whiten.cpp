@@ -80,8 +80,8 @@ Tensors<7> whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& weig
   check_layer(kWhitenApply, input, weight, bias, groups, residual);
   const auto channels = input.sym_size(1), numbers = channels * (channels / groups) + channels + 1;
   TORCH_CHECK(sums.dim() == 1 && sums.sym_size(0) == numbers && sums.scalar_type() == at::kDouble,
-              kWhitenApply, ": expected sums (", numbers, ") of type Double, got ", shape_of(sums),
-              " of type ", c10::toString(sums.scalar_type()));
+              kWhitenApply, ": expected sums (", numbers, ") of type float64, got ", shape_of(sums),
+              " of type ", name_of(sums.scalar_type()));
   check_place(kWhitenApply, "sums", sums, input);
   check_channels(kWhitenApply, "shift", or_undefined(shift), input);
   const LayerMap chosen = map_under(kWhitenApply, map, rule);

@@ -55,7 +55,10 @@ def _is_long(matrix: Any) -> bool:
 
 def check_tensor(operation: Any, value: Any) -> None:
     if not isinstance(value, Tensor) and not hasattr(value, "__torch_function__"):  # which torch.fx's stand-ins have
-        raise TypeError(f"{operation}: expected a tensor, got {type(value).__name__}; torch.as_tensor makes one")
+        got, makes = type(value).__name__, "torch.as_tensor"
+        if isinstance(value, (list, tuple)) and any(isinstance(each, Tensor) for each in value):
+            got, makes = f"{got} of tensors", "torch.stack of equal shapes"
+        raise TypeError(f"{operation}: expected a tensor, got {got}; {makes} makes one")
 
 
 def call(operator: Callable[..., Any], matrix: Tensor, *rest: Any, seconds: float = 0.1) -> Any:

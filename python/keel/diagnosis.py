@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ._transforms import unwrapped
 from ._watched import OPERATIONS, Seen
-from .nn.transforms import unwrapped
 
 __all__ = ["Finding", "Watch", "watch"]
 

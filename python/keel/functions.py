@@ -7,7 +7,8 @@ from typing import Any, Callable, Optional, Tuple
 import torch
 from torch import Tensor
 
-from ._interrupt import is_compiling
+from ._interrupt import check_tensor, is_compiling
+from ._transforms import belongs_to_a_transform
 
 
 def _grad() -> Any:
@@ -28,8 +29,12 @@ def check_function(operation: str, matrix: Any, f: Any, exponent: Any = None) ->
         raise TypeError(f"{operation}: expected a function of torch's operations, got {f!r}")
     if exponent is not None:
         raise ValueError(f"{operation}: expected an exponent only with 'power', got one with {f!r}")
-    if not isinstance(matrix, Tensor) and hasattr(matrix, "__torch_function__"):
+    check_tensor(operation, matrix)
+    if not isinstance(matrix, Tensor):
         raise TypeError(f"{operation}: torch.fx cannot trace a function of your own; hide the call in torch.fx.wrap")
+    if matrix.layout != torch.strided or matrix.is_quantized:  # for which torch has no kernel, and a page to say so
+        got = matrix.dtype if matrix.is_quantized else matrix.layout
+        raise TypeError(f"{operation}: expected a dense tensor, got {got}")
 
 
 def kept_points(values: Tensor, kept: Optional[Tensor]) -> Tensor:
@@ -55,7 +60,24 @@ def _of_the_caller(operation: str, f: Callable[[Tensor], Tensor], x: Tensor) -> 
         ) from error
 
 
-def derivatives(operation: str, f: Callable[[Tensor], Tensor], points: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+def _check_entry_by_entry(operation: str, f: Callable[[Tensor], Tensor], points: Tensor) -> None:
+    """f(l) = l / l.sum() has a value, but no f', and the gradient would be wrong without an error."""
+    with torch.enable_grad():
+        x = points.detach().requires_grad_()
+        y = f(x)
+        for some in (0, 1) if y.requires_grad else ():  # the even ones must not see the odd ones, nor these the even
+            slope = torch.autograd.grad(y[..., some::2].sum(), x, retain_graph=True, allow_unused=True)[0]
+            if slope is not None and bool((slope[..., 1 - some :: 2].abs() > 0).any()):  # NaN is 0 * inf
+                raise ValueError(
+                    f"{operation}: expected a function of your own to map each eigenvalue by itself, got one whose "
+                    "value at an eigenvalue depends on the others; make such a number of the matrix, as its trace or "
+                    "keel.eigvalsh(matrix).amax(-1, True), and let the function use that"
+                )
+
+
+def derivatives(
+    operation: str, f: Callable[[Tensor], Tensor], points: Tensor, matrix: Tensor
+) -> Tuple[Tensor, Tensor, Tensor]:
     """f, f' and f'' at the points, each differentiable with respect to the tensors that f uses."""
     grad = _grad()
 
@@ -77,4 +99,12 @@ def derivatives(operation: str, f: Callable[[Tensor], Tensor], points: Tensor) -
         return s.sum(), (y, s)
 
     curve, (y, s) = grad(slope, has_aux=True)(points)
+    if (
+        matrix.requires_grad  # a gradient to f's own tensors is right in any case
+        and torch.is_grad_enabled()
+        and points.device.type == "cpu"  # on CUDA the host would wait
+        and type(points) is Tensor  # not a DTensor, nor one without numbers, as of torch.export
+        and not (is_compiling() or torch.jit.is_tracing() or belongs_to_a_transform(points))
+    ):
+        _check_entry_by_entry(operation, f, points)
     return y, s, curve

@@ -136,12 +136,12 @@ class Eigh(_Pair):
         if self._matrix is None:
             raise RuntimeError(
                 "Eigh.apply: expected the pair that keel.eigh returned, got one that does not know its matrix (from "
-                "torch.compile, vmap, _replace or pickle); call keel.spectral(matrix, f)"
+                "keel.eigsh, torch.compile, vmap, _replace or pickle); call keel.spectral(matrix, f)"
             )
         check_function("Eigh.apply", self._matrix, function)
         matrix = self._matrix.to(computed_in(self._matrix.dtype))
         values, vectors = (part.detach().to(computed_in(part.dtype)) for part in self)
-        f = derivatives("Eigh.apply", function, values)
+        f = derivatives("Eigh.apply", function, values, matrix)
         return call(torch.ops.keel.spectral_of, matrix, values, vectors, None, *f).to(self._matrix.dtype)
 
 
@@ -167,6 +167,8 @@ def _each(operation: str, matrices: List[Tensor], function: Callable[[Tensor], A
     places: Dict[Any, List[int]] = {}
     for place, matrix in enumerate(matrices):
         check_tensor(operation, matrix)
+        if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
+            raise ValueError(f"{operation}: expected (..., n, n), got {tuple(matrix.shape)} at place {place} of a list")
         places.setdefault((matrix.shape, matrix.dtype, matrix.device), []).append(place)
     found: List[Any] = [None] * len(matrices)
     for alike in places.values():
@@ -370,7 +372,7 @@ def _of_own_function(
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
     values, vectors, kept = call(torch.ops.keel.decompose, matrix, policy)
     some = None if policy == "full" else kept
-    f_values = derivatives("keel.spectral", f, kept_points(values, some))
+    f_values = derivatives("keel.spectral", f, kept_points(values, some), matrix)
     computed = matrix.to(vectors.dtype)
     result = call(torch.ops.keel.spectral_of, computed, values, vectors, some, *f_values, exact.terms).to(matrix.dtype)
     return (result, kept) if return_kept else result
@@ -479,6 +481,11 @@ class GeneralizedEigh(NamedTuple):
 def _broadcast(operation: str, A: Tensor, B: Tensor) -> Tuple[Tensor, Tensor]:
     check_tensor(operation, A)
     check_tensor(operation, B)
+    if isinstance(A, Tensor) and isinstance(B, Tensor) and not torch.jit.is_tracing():  # which see no shapes
+        n = A.shape[-1] if A.dim() else 1
+        for name, given, shape in (("A", A, "(..., n, n)"), ("B", B, f"(..., {n}, {n}) like A {tuple(A.shape)}")):
+            if given.dim() < 2 or given.shape[-1] != n or given.shape[-2] != n:
+                raise ValueError(f"{operation}: expected {name} {shape}, got {tuple(given.shape)}")
     try:
         both = torch.broadcast_tensors(A, B)
     except RuntimeError:

@@ -16,7 +16,7 @@ from typing import Callable, List, Literal, Optional, Sequence, Tuple, Union, ov
 import torch
 from torch import Tensor
 
-from ._interrupt import is_compiling
+from ._interrupt import check_tensor, is_compiling
 from .linalg import Eigh
 from .rectangular import Svd
 from .rules import GRADIENT_RULES, GradientRule, Masked, flag, number_of, whole, written
@@ -52,18 +52,38 @@ class LinearOperator:
     dtype: torch.dtype = torch.float32
     device: Union[str, torch.device] = "cpu"
 
+    def __post_init__(self) -> None:
+        operation = "keel.LinearOperator"
+        if not isinstance(self.shape, (tuple, list)) or len(self.shape) < 2:
+            raise ValueError(f"{operation}: expected shape (..., m, n), got {self.shape!r}")
+        for size in self.shape:
+            whole(operation, "each size", size, 0)
+        for name, function in (("apply", self.apply), ("adjoint", self.adjoint)):
+            if not callable(function) and not (name == "adjoint" and function is None):
+                raise TypeError(f"{operation}: expected {name} to be a function, got {type(function).__name__}")
+        if self.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"{operation}: expected dtype torch.float32 or torch.float64, got {self.dtype!r}")
+
 
 Matrix = Union[Tensor, LinearOperator]
 
 
-def _by_autograd(apply: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+def _by_autograd(
+    operation: str, apply: Callable[[Tensor], Tensor], shape: Sequence[int]
+) -> Callable[[Tensor], Tensor]:
     """The adjoint of a linear function."""
 
     def adjoint(y: Tensor) -> Tensor:
         graph = torch.is_grad_enabled()
         with torch.enable_grad():
             x = y.new_zeros(*shape[:-2], shape[-1], y.shape[-1]).requires_grad_()
-            return torch.autograd.grad(apply(x), x, y, create_graph=graph)[0]
+            image = apply(x)
+            if not image.requires_grad:
+                raise RuntimeError(
+                    f"{operation}: expected apply to be made of torch's operations, got one that autograd cannot "
+                    "follow; give the adjoint too"
+                )
+            return torch.autograd.grad(image, x, y, create_graph=graph)[0]
 
     return adjoint
 
@@ -82,7 +102,7 @@ class _Maps:
             return call
 
         apply = checked("apply", given.apply)
-        self.adjoint = checked("adjoint", given.adjoint or _by_autograd(apply, given.shape))
+        self.adjoint = checked("adjoint", given.adjoint or _by_autograd(operation, apply, given.shape))
         self.apply, self.number = apply, next(_numbers)
 
 
@@ -105,6 +125,8 @@ def _run(
     text = written(operation, "rule", GRADIENT_RULES, rule)
     flag(operation, "return_residual", return_residual)
     flag(operation, "return_gap", return_gap)
+    if start is not None:
+        check_tensor(f"{operation}: start", start)
     maps: Optional[_Maps] = None
     shape: List[int] = []
     if isinstance(matrix, LinearOperator):
@@ -119,7 +141,7 @@ def _run(
         matrix, maps.number if maps else 0, shape, whole(operation, "k", k, 1), which,
         1e-12 if tol is None else number_of(operation, "tol", tol, least=0),
         0 if steps is None else whole(operation, "steps", steps, 1), whole(operation, "maxiter", maxiter, 1), start,
-        seed, text, return_residual,
+        whole(operation, "seed", seed, -(2**63)), text, return_residual,
     )  # fmt: skip
     if maps is not None and values.grad_fn is not None:
         values.grad_fn.metadata["keel.partial"] = maps

@@ -164,7 +164,7 @@ def singular(
         check_function("keel.singular", matrix, function, exponent)
         left, values, right, kept = call(torch.ops.keel.decompose_rectangles, matrix, policy)
         some = None if policy == "full" else kept
-        f = derivatives("keel.singular", function, kept_points(values, some))
+        f = derivatives("keel.singular", function, kept_points(values, some), matrix)
         computed = matrix.to(left.dtype)
         result = call(torch.ops.keel.singular_of, computed, left, values, right, some, *f).to(matrix.dtype)
         return (result, kept) if return_kept else result

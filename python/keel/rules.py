@@ -38,11 +38,13 @@ __all__ = [
 
 
 def whole(operation: str, name: str, value: Any, least: int) -> int:
-    """``value`` as an int. It must be an integer of Python or numpy, not a bool, and at least ``least``."""
+    """``value`` as an int. It must be an integer of Python or numpy, not a bool, at least ``least``, and of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{operation}: expected {name} to be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{operation}: expected {name} >= {least}, got {value}")
+    if int(value) >= 2**63:
+        raise ValueError(f"{operation}: expected {name} < 2**63, got {value}")
     return int(value)
 
 
@@ -55,13 +57,19 @@ def finite(operation: str, name: str, value: Any) -> float:
     return float(value)
 
 
+_LEARNS = {  # what to write for a number that is learned
+    "exponent": ", or call keel.spectral(matrix, lambda l: l**exponent)",
+    "threshold": ", or call keel.singular(matrix, lambda s: (s - threshold).relu())",
+}
+
+
 def number_of(operation: str, name: str, value: Any, least: float = -math.inf) -> float:
     """``value``, which may be a tensor of one number, as a finite float."""
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
             raise TypeError(
-                f"{operation}: expected an {name} that does not require a gradient, got {value!r}; the result is "
-                f"differentiable only with respect to its matrix: pass {name}.detach() if that is enough"
+                f"{operation}: expected {name} to be a number without a gradient, got {value!r}; pass {name}.detach()"
+                + _LEARNS.get(name, "")
             )
         if value.numel() == 1:
             value = value.item()

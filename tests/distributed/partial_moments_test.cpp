@@ -82,7 +82,7 @@ TEST(PartialMoments, ErrorsSayWhatCame) {
   EXPECT_TRUE(fails_with("expected shift with one number per channel of (5, 6), got (4)", [] {
     partial(torch::ones({5, 6}), 1, torch::ones({4}));
   }));
-  EXPECT_TRUE(fails_with("expected sums (25) of type Double, got (24) of type Double",
+  EXPECT_TRUE(fails_with("expected sums (25) of type float64, got (24) of type float64",
                          [] { from_partial(torch::ones({24}, at::kDouble), 6, 2, at::kFloat); }));
   EXPECT_TRUE(fails_with("got 4 groups of 6 channels",
                          [] { from_partial(torch::ones({24}, at::kDouble), 6, 4, at::kFloat); }));

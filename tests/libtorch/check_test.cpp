@@ -18,14 +18,15 @@ TEST(Check, ShapesTypesAndDevices) {
       fails_with("keel::eigh: expected (..., n, n), got (4)", [] { eigh(torch::zeros({4})); }));
   EXPECT_TRUE(
       fails_with("keel::sqrtm: expected (..., n, n), got ()", [] { sqrtm(torch::zeros({})); }));
-  EXPECT_TRUE(fails_with(
-      "keel::eigh: expected float16, bfloat16, float32, float64, complex64 or complex128, got Long",
-      [] {
-        eigh(torch::zeros({2, 2}, at::kLong));
-      }));
+  EXPECT_TRUE(
+      fails_with("keel::eigh: expected float16, bfloat16, float32, float64, complex64 or "
+                 "complex128, got int64",
+                 [] {
+                   eigh(torch::zeros({2, 2}, at::kLong));
+                 }));
   EXPECT_TRUE(
       fails_with("keel::special_procrustes: expected float16, bfloat16, float32 or float64, got "
-                 "ComplexFloat; it has no complex version",
+                 "complex64; it has no complex version",
                  [] {
                    special_procrustes(torch::zeros({2, 2}, at::kComplexFloat));
                  }));
@@ -98,7 +99,7 @@ TEST(Check, TextsFromOutside) {
                  "3), got (2)",
                  [&] { backward(torch::ones({2}), none); }));
   EXPECT_TRUE(
-      fails_with("keel::eigh_backward: expected grad_vectors of type Float, got Double", [&] {
+      fails_with("keel::eigh_backward: expected grad_vectors of type float32, got float64", [&] {
         backward(none, torch::ones({3, 3}, at::kDouble));
       }));
   EXPECT_EQ(backward(none, none)[0].toTensor().abs().sum().item<float>(), 0);

@@ -43,6 +43,12 @@ TEST(Complex, FunctionsOfYourOwnAreTheNamedOnes) {
   EXPECT_TRUE(fails_with("expected a function of your own to have real values", [&] {
     spectral(h, [](const Tensor& l) { return torch::complex(l, l); });
   }));
+  const auto shares = [](const Tensor& l) { return l / l.sum(-1, true); };
+  EXPECT_EQ(spectral(h, shares).result.sizes(), h.sizes());
+  for (const auto& by_others :
+       std::vector<std::function<void()>>{[&] { spectral(h.clone().requires_grad_(), shares); },
+                                          [&] { singular(a.clone().requires_grad_(), shares); }})
+    EXPECT_TRUE(fails_with("to map each eigenvalue by itself", by_others));
 }
 
 TEST(Complex, FactorsOfRectangles) {

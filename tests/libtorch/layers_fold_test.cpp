@@ -125,7 +125,7 @@ TEST(Fold, RefusesLayersThatAreMoreThanTheirWeightAndBias) {
   refused("no weight", [](Conv2d& c) { c->weight = Tensor(); });
   Linear complex(3, 8);
   complex->to(torch::kComplexFloat);
-  EXPECT_TRUE(fails_with("expected real floating-point parameters, got ComplexFloat",
+  EXPECT_TRUE(fails_with("expected real floating-point parameters, got complex64",
                          [&] { layer->fold_into(complex); }));
 }
 

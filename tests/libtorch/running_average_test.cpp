@@ -58,12 +58,12 @@ TEST(TrackOperator, ErrorsNameTheOperatorWhatWasExpectedAndWhatCame) {
   s = {};
   s.count = torch::zeros({});
   EXPECT_TRUE(fails_with(
-      "keel::running_average: expected num_batches_tracked to be one Long, got () of type "
-      "Float",
+      "keel::running_average: expected num_batches_tracked to be one int64, got () of type "
+      "float32",
       [&] { s.running_average(); }));
   s = {};
   s.batch_mean = s.batch_mean.to(at::kDouble);
-  EXPECT_TRUE(fails_with("keel::running_average: expected mean of type Float, got Double",
+  EXPECT_TRUE(fails_with("keel::running_average: expected mean of type float32, got float64",
                          [&] { s.running_average(); }));
   s = {};
   EXPECT_TRUE(fails_with("keel::running_average: expected a momentum in [0, 1] or none, got 2",

@@ -155,7 +155,7 @@ TEST(Stages, ErrorsNameTheOperatorWhatWasExpectedAndWhatCame) {
       [&] { moments(x, 4); }));
   EXPECT_TRUE(fails_with("keel::moments: expected input (N, C, *), got (6)",
                          [&] { moments(x[0][0].new_zeros({6})); }));
-  EXPECT_TRUE(fails_with("keel::moments: expected float16, bfloat16, float32 or float64, got Long",
+  EXPECT_TRUE(fails_with("keel::moments: expected float16, bfloat16, float32 or float64, got int64",
                          [&] { moments(x.to(at::kLong)); }));
   EXPECT_TRUE(
       fails_with("keel::affine: expected matrix (G, d, d) with G * d channels of (4, 6, 5), "

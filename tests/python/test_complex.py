@@ -650,7 +650,8 @@ def test_what_is_real_alone_says_so():
     for name, call in (("eigsh", lambda: keel.eigsh(z, 1)), ("svds", lambda: keel.svds(z, 1))):
         with pytest.raises((TypeError, ValueError, RuntimeError), match=f"keel.{name}: .*complex"):
             call()
-    with pytest.raises(ValueError, match="expected a rank policy without rayleigh_tolerance for complex matrices"):
-        keel.projector(z, keel.LeadingReliable())
-    with pytest.raises(RuntimeError, match="keel::eigh: expected .* complex64 or complex128, got Int"):
+    for name, arguments in (("spectral", (z, "one")), ("projector", (z,)), ("generalized_projector", (z, z))):
+        with pytest.raises(ValueError, match=f"keel::{name}: expected a rank policy without rayleigh_tolerance"):
+            getattr(keel, name)(*arguments, keel.LeadingReliable())
+    with pytest.raises(RuntimeError, match="keel::eigh: expected .* complex64 or complex128, got int32"):
         keel.eigh(torch.eye(2, dtype=torch.int))

@@ -173,10 +173,35 @@ def test_types_shapes_and_errors():
             operation(m, lambda x: {}[0])
         with pytest.raises(ValueError, match="expected an exponent only with 'power'"):
             operation(m, torch.exp, exponent=2)
+        for given, got in (([[1.0]], "got list"), (m.to_sparse(), "got torch.sparse_coo")):
+            with pytest.raises(TypeError, match=rf"keel.{operation.__name__}: expected a (dense )?tensor, {got}"):
+                operation(given, torch.exp)
     with pytest.raises(ValueError, match="expected rule keel.Exact for a function of your own, got taylor"):
         keel.spectral(m, torch.exp, rule="taylor")
     with pytest.raises(TypeError, match="torch.fx cannot trace a function of your own"):
         torch.fx.symbolic_trace(lambda m: keel.spectral(m, torch.exp))
+
+
+def test_a_function_of_all_eigenvalues_is_no_function_of_each():
+    def shares(x):
+        return x / x.sum(-1, keepdim=True)
+
+    def cut(x):  # f' is infinite at 0 and 0 * inf is NaN, which is no dependence on another value
+        return torch.where(x > 0, x.sqrt(), torch.zeros_like(x))
+
+    m = torch.diag(torch.tensor([3.0, 2.0, 0.0], dtype=torch.double))
+    torch.testing.assert_close(keel.spectral(m, shares), m / 5)  # without a gradient there is nothing to be wrong
+    weight = torch.tensor(2.0, requires_grad=True)
+    keel.spectral(m, lambda x: weight * shares(x)).trace().backward()
+    assert weight.grad == 1
+    m.requires_grad_()
+    for operation in (keel.spectral, keel.singular, lambda m, f: keel.eigh(m).apply(f)):
+        with pytest.raises(ValueError, match="expected a function of your own to map each eigenvalue by itself"):
+            operation(m, shares)
+        assert operation(m, cut).isfinite().all()
+    total = m.diagonal().sum()
+    g = torch.autograd.grad(keel.spectral(m, lambda x: x / total)[0, 0], m)[0]
+    torch.testing.assert_close(g.diagonal(), torch.tensor([2.0, -3.0, -3.0], dtype=torch.double) / 25)
 
 
 SINGULAR = [(3.0, 2.0, 1.0), (2.0, 2.0, 1.0), (1.0, 1.0, 1.0), (2.0, 2.0, 0.0), (2.0, 0.0, 0.0)]

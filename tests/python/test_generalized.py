@@ -188,6 +188,20 @@ def test_batches_types_and_errors():
         g.sum().backward()
 
 
+@pytest.mark.parametrize("function", [keel.generalized_eigh, lambda a, b: keel.generalized_projector(a, b, 1)])
+def test_only_batch_dimensions_broadcast(function):
+    m = torch.eye(4)
+    for wrong in (torch.tensor(2.0), torch.ones(4), torch.ones(4, 1), torch.ones(1, 4), torch.ones(1, 1), torch.eye(3)):
+        with pytest.raises(ValueError, match=r"keel.generalized_\w+: expected B \(..., 4, 4\) like A .*, got"):
+            function(m, wrong)
+        with pytest.raises(ValueError, match=r"keel.generalized_\w+: expected (A|B) \("):
+            function(wrong, m)
+    with pytest.raises(ValueError, match=r"B \(..., n, n\) that broadcasts with A \(2, 4, 4\), got \(3, 4, 4\)"):
+        function(m.expand(2, 4, 4), m.expand(3, 4, 4))
+    with pytest.raises(RuntimeError, match="expected B of type float32, got float64"):
+        function(m, m.double())
+
+
 @pytest.mark.skipif(func is None, reason="needs functorch")
 def test_it_goes_through_vmap_with_one_metric_for_all():
     a, b = pencil(METRICS["distinct"], VALUES["distinct"])

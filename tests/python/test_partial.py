@@ -481,9 +481,26 @@ def test_on_cuda():
     (lambda: keel.eigsh(torch.eye(3), 1, "BE"), r'keel.eigsh: expected which to be "LA", "SA" or "LM", got \'BE\''),
     (lambda: keel.eigsh(torch.eye(3).long(), 1), r"keel::eigsh: expected real floating point \(..., m, n\), got"),
     (lambda: keel.eigsh([[1.0]], 1), r"keel.eigsh: expected a tensor or a keel.LinearOperator, got list"),
-    (lambda: keel.eigsh(torch.eye(3), 1, start=torch.ones(4, 1)), r"expected a start of vectors of 3 entries"),
+    (lambda: keel.eigsh(torch.eye(3), 1, start=torch.ones(4, 1)), r"expected a start of .* n = 3, got \(4, 1\)"),
+    (lambda: keel.eigsh(torch.eye(3), 1, start=torch.ones(3)), r"expected a start of .* n = 3, got \(3\)"),
+    (lambda: keel.eigsh(torch.eye(3), 1, start=torch.ones(3, 1) * 1j), r"a start of real .* got \(3, 1\) of complex64"),
+    (lambda: keel.svds(torch.eye(3), 1, start=[[1.0]]), r"keel.svds: start: expected a tensor, got list"),
+    (lambda: keel.eigsh(torch.eye(3), 1, seed=1.5), r"keel.eigsh: expected seed to be a whole number, got 1.5"),
+    (lambda: keel.eigsh(torch.eye(3), 1, seed=2**63), r"keel.eigsh: expected seed < 2\*\*63, got 9223372036854775808"),
+    (lambda: keel.LinearOperator((3,), torch.sin), r"keel.LinearOperator: expected shape \(..., m, n\), got \(3,\)"),
+    (lambda: keel.LinearOperator((3, 3.0), torch.sin), r"expected each size to be a whole number, got 3.0"),
+    (lambda: keel.LinearOperator((3, 3), torch.eye(3)), r"expected apply to be a function, got Tensor"),
+    (lambda: keel.LinearOperator((3, 3), torch.sin, 1), r"expected adjoint to be a function, got int"),
+    (lambda: keel.LinearOperator((3, 3), torch.sin, dtype=torch.half), r"float32 or torch.float64, got torch.float16"),
     (lambda: keel.eigsh(keel.LinearOperator((3, 3), lambda x: x[:2]), 1), r"expected apply to return \(3, 3\)"),
 ])  # fmt: skip
 def test_errors(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_errors_that_only_the_iteration_finds():
+    with pytest.raises(RuntimeError, match="keel.svds: expected apply to be made of torch's operations"):
+        keel.svds(keel.LinearOperator((300, 300), lambda x: x.detach()), 2)
+    with pytest.raises(RuntimeError, match=r"keel::eigsh: expected a residual .* Is the matrix symmetric\?"):
+        keel.eigsh(torch.randn(300, 300, generator=torch.Generator().manual_seed(0)), 2, maxiter=20)

@@ -202,6 +202,7 @@ def test_errors_are_in_the_words_of_the_caller():
         (lambda: keel.sqrtm([[1.0]]), "keel.sqrtm: expected a tensor, got list"),
         (lambda: keel.kabsch(torch.eye(3), 1), "keel.kabsch: expected a tensor, got int"),
         (lambda: keel.kabsch(torch.ones(3), torch.ones(3)), "keel::kabsch: expected points (..., N, d), got (3)"),
+        (lambda: keel.kabsch(torch.eye(3), torch.eye(3), torch.ones(3).to_sparse()), "keel::kabsch: expected a dense"),
         (lambda: keel.spectral(torch.eye(2), 2), "keel.spectral: expected function to be a text such as 'exp', or ca"),
         (lambda: keel.singular(torch.eye(2), "one", exponent=2), "keel.singular: expected an exponent only with"),
         (lambda: keel.singular(torch.eye(2), "soft_threshold"),

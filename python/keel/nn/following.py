@@ -35,7 +35,8 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from . import inference, patches, synchronise, transforms
+from .. import _transforms as transforms
+from . import inference, patches, synchronise
 from .recalibrate import keeps_statistics
 from .whitening import Whitening
 

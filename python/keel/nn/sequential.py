@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as of_all
 
-from . import inference, transforms
+from .. import _transforms as transforms
+from . import inference
 from .whitening import Whitening
 
 _KINDS_OF_HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")

@@ -8,10 +8,11 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
+from .. import _transforms as transforms
 from .. import rules
 from .._interrupt import check_tensor
 from ..rules import Exact, RankPolicy, SpectralRule
-from . import inference, scripted, synchronise, transforms, update_bn
+from . import inference, scripted, synchronise, update_bn
 from .scripted import in_statistics_type
 
 

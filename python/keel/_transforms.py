@@ -7,7 +7,7 @@ from typing import Callable, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .._interrupt import is_compiling
+from ._interrupt import is_compiling
 
 _is_wrapped: Optional[Callable[[Tensor], bool]] = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None
