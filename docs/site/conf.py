@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "docs" / "site")]
 
 import keel  # noqa: E402  (the page of the Python interface is made from it)
-from formulas import pieces  # noqa: E402
+from formulas import mended, pieces  # noqa: E402
 from header_filter import backends_of, group  # noqa: E402
 
 project = "keel"
@@ -201,13 +201,15 @@ def finish(app, error):
 
 def mathml(formula, display):
     """By docutils, which has no aligned, and lines up a formula with & without being told. It leaves out the space
-    before functions such as diag, and browsers would stretch its bars."""
+    around functions such as diag and log, and browsers would stretch its bars."""
     formula = re.sub(r"\\(begin|end)\{aligned\}", "", formula)
-    formula = re.sub(r"(?<=[\w})\]])\s*(?=\\(operatorname|log|ln|det|exp|min|max)\b)", r"\\,", formula)
+    function = r"\\(?:operatorname\{\w+\}|(?:log|ln|det|exp|min|max)(?![a-z]))"
+    formula = re.sub(rf"(?<=[\w}})\]])\s*(?={function})", r"\\,", formula)
+    formula = re.sub(rf"({function}(?:_\w)?)\s*(?=\w|\\(?!left|big|[,;!]|[lr][vV]ert)[a-z])", r"\1\\,", formula)
     old = "inline" in inspect.signature(tex2mathml).parameters
     made = tex2mathml(formula, inline=not display) if old else tex2mathml(formula, as_block=display)
     made = re.sub(r'<mo class="mathopen">([|‖])', r'<mo form="prefix" stretchy="false">\1', made)
-    return re.sub(r"<mo>([|‖])", r'<mo form="postfix" stretchy="false">\1', made)
+    return mended(re.sub(r"<mo>([|‖])", r'<mo form="postfix" stretchy="false">\1', made))
 
 
 def visit_math(writer, node):

@@ -63,3 +63,28 @@ def pieces(text: str) -> Iterator[Tuple[bool, str]]:
             yield True, tex(" ".join(found.split()))
             end = match.end()
     yield False, text[end:]
+
+
+#: How far a slanted letter leans over the next one, in 1/1000 em (Latin Modern Math). Browsers leave it out.
+LEANS = {
+    "C": 73, "E": 54, "F": 134, "H": 78, "I": 85, "J": 106, "K": 68, "M": 102, "N": 106, "P": 140, "S": 60, "T": 148,
+    "U": 105, "V": 214, "W": 132, "X": 51, "Y": 209, "Z": 68, "f": 90, "γ": 53, "ζ": 64, "ν": 58, "τ": 102,
+}  # fmt: skip
+
+
+def mended(mathml: str) -> str:
+    """What docutils and browsers get wrong: an accent with an index puts the index below, a root is as low as its
+    letter, slanted letters touch what follows, and there is space around a slash."""
+    accent = r"(<mo stretchy=\"false\">[ˉ˜^˙]</mo>)"
+    accented = rf"<munderover>\s*(<mi>[^<]*</mi>)((?:(?!<munderover>).)*?){accent}\s*</munderover>"
+    mathml = re.sub(accented, r"<msub><mover>\1\3</mover>\2</msub>", mathml, flags=re.DOTALL)
+    mathml = mathml.replace("</msqrt>", '<mpadded height="0.7em" width="0"></mpadded></msqrt>')
+    mathml = re.sub(r"<mo([^>]*)>/</mo>", r'<mo\1 lspace="0" rspace="0">/</mo>', mathml)
+
+    def upright(found: re.Match[str]) -> str:
+        lean = LEANS.get(found[2], 0) / 1000
+        if found[1] or not lean:  # an index goes below the arm of a V, and an accent above its middle
+            return found[0]
+        return f'<mrow><mi>{found[2]}</mi><mspace width="{lean}em"></mspace></mrow>'
+
+    return re.sub(r"(<(?:msub|msubsup|mover|munder)>\s*)?<mi>(.)</mi>", upright, mathml)

@@ -58,7 +58,7 @@ page. It runs every cell and compares the result with the same computation in to
 support it and raises an error; it never returns wrong numbers. A cell is empty if this version of torch, or the
 machine, does not have the feature. With torch 2.11 AOTInductor crashed while loading models made of torch's own
 operators, so its cells are empty there. A function that a section does not name was added after that section was
-measured.
+measured; so was what torch 2.11 has for DTensors, which is now as with torch 2.6.
 
 Rows that begin with `complex_` are functions of complex matrices. Functions are at full rank, and `projector` keeps 2
 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`. With its default, which may drop eigenvalues, its second

@@ -68,3 +68,18 @@ def test_formulas_in_plain_text(root, monkeypatch, plain, written):
 
     assert [part for is_formula, part in pieces(plain) if is_formula] == written
     assert plain.startswith(next(pieces(plain))[1])
+
+
+def test_formulas_are_mended(root, monkeypatch):
+    monkeypatch.syspath_prepend(root / "docs" / "site")
+    from formulas import mended
+
+    bar, index = '<mo stretchy="false">ˉ</mo>', "<mrow><mi>i</mi><mi>j</mi></mrow>"
+    sum_, u_bar = "<munderover><mo>∑</mo><mi>i</mi><mi>n</mi></munderover>", f"<mover><mi>u</mi>{bar}</mover>"
+    assert mended(f"<munderover><mi>u</mi>{index}{bar}</munderover>") == f"<msub>{u_bar}{index}</msub>"
+    assert mended(sum_) == sum_
+    leaning = '<mrow><mi>V</mi><mspace width="0.214em"></mspace></mrow>'
+    assert mended("<msup><mi>V</mi><mi>i</mi></msup>") == f"<msup>{leaning}<mi>i</mi></msup>"
+    assert mended("<mfrac><mi>a</mi><mi>V</mi></mfrac>") == f"<mfrac><mi>a</mi>{leaning}</mfrac>"
+    for whole in ("<msub><mi>V</mi><mi>i</mi></msub>", f"<mover><mi>V</mi>{bar}</mover>", "<mi>log</mi>"):
+        assert mended(whole) == whole
