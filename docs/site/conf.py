@@ -203,9 +203,9 @@ def mathml(formula, display):
     """By docutils, which has no aligned, and lines up a formula with & without being told. It leaves out the space
     around functions such as diag and log, and browsers would stretch its bars."""
     formula = re.sub(r"\\(begin|end)\{aligned\}", "", formula)
-    function = r"\\(?:operatorname\{\w+\}|(?:log|ln|det|exp|min|max)(?![a-z]))"
-    formula = re.sub(rf"(?<=[\w}})\]])\s*(?={function})", r"\\,", formula)
-    formula = re.sub(rf"({function}(?:_\w)?)\s*(?=\w|\\(?!left|big|[,;!]|[lr][vV]ert)[a-z])", r"\1\\,", formula)
+    function = r"\\(?:(?:operatorname|text)\{\w+\}|(?:log|ln|det|exp|min|max)(?![a-z]))"
+    formula = re.sub(rf"(?<=[\w}})\]])(?<!\\partial)\s*(?={function})", r"\\,", formula)
+    formula = re.sub(rf"({function}(?:_\w)?)\s*(?=\w|\\(?:lambda|bar|frac|sqrt)\b|{function})", r"\1\\,", formula)
     old = "inline" in inspect.signature(tex2mathml).parameters
     made = tex2mathml(formula, inline=not display) if old else tex2mathml(formula, as_block=display)
     made = re.sub(r'<mo class="mathopen">([|‖])', r'<mo form="prefix" stretchy="false">\1', made)
@@ -213,7 +213,8 @@ def mathml(formula, display):
 
 
 def visit_math(writer, node):
-    writer.body.append(mathml(node.astext(), False))
+    made = mathml(node.astext(), False)  # a formula is not broken, so a long one scrolls where the page is narrow
+    writer.body.append(f'<span class="wide">{made}</span>' if made.count("<m") > 24 else made)
     raise nodes.SkipNode
 
 

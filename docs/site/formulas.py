@@ -79,6 +79,7 @@ def mended(mathml: str) -> str:
     accented = rf"<munderover>\s*(<mi>[^<]*</mi>)((?:(?!<munderover>).)*?){accent}\s*</munderover>"
     mathml = re.sub(accented, r"<msub><mover>\1\3</mover>\2</msub>", mathml, flags=re.DOTALL)
     mathml = mathml.replace("</msqrt>", '<mpadded height="0.7em" width="0"></mpadded></msqrt>')
+    mathml = re.sub(r"<mo( class=\"math\w+\")?>([⟨⟩])</mo>", r'<mo\1 stretchy="false">\2</mo>', mathml)
     mathml = re.sub(r"<mo([^>]*)>/</mo>", r'<mo\1 lspace="0" rspace="0">/</mo>', mathml)
 
     def upright(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Spectral clustering with an affinity that is learnt from a few labels. The affinity is sparse."""
+"""Spectral clustering with an affinity that is learned from a few labels. The affinity is sparse."""
 import torch
 
 import keel
