@@ -1,12 +1,25 @@
-"""keel: eigendecomposition you can backpropagate through.
+"""keel: eigendecompositions, SVDs, functions of matrices and whitening layers, with gradients that do not blow up when
+eigenvalues are close or equal.
 
->>> eigenvalues, eigenvectors = keel.eigh(torch.eye(4), keel.Masked())
+>>> M = torch.eye(3, requires_grad=True)  # all eigenvalues are equal
+>>> torch.autograd.grad(keel.inv_sqrtm(M)[0, 1], M)[0][0, 1]  # by torch.linalg.eigh it is NaN
+tensor(-0.2500)
+>>> eigenvalues, eigenvectors = keel.eigh(M)
 >>> layer = keel.nn.ZcaWhitening(64)
 
-:mod:`keel.linalg` has functions of symmetric matrices, :mod:`keel.rectangular` and :mod:`keel.rotations` those of other
-matrices, and :mod:`keel.nn` the layers. They take gradient rules and rank policies from :mod:`keel.rules`.
-:func:`keel.watch` helps to find out why a model's gradient is NaN. Everything calls the operators ``torch.ops.keel.*``,
-which C++ programs use too.
+=========================== =================================================================================
+:mod:`keel.linalg`          symmetric matrices: eigh, eigvalsh, sqrtm, inv_sqrtm, invm, logm, expm, powm,
+                            projector, spectral, generalized_eigh, generalized_projector
+:mod:`keel.rectangular`     matrices of any shape: svd, svdvals, singular, pinv, low_rank, soft_threshold,
+                            nuclear_norm
+:mod:`keel.rotations`       polar, procrustes, special_procrustes, kabsch
+:mod:`keel.partial`         a few values of large matrices: eigsh, svds, LinearOperator
+:mod:`keel.nn`              layers: ZcaWhitening, PcaDenoising, PcaWhitening, and convert_batchnorm
+:mod:`keel.rules`           gradient rules and rank policies, which the others take as arguments
+:func:`keel.watch`          why is this model's gradient NaN?
+=========================== =================================================================================
+
+Everything calls the operators ``torch.ops.keel.*``, which C++ programs use too.
 """
 
 from . import _library, _version

@@ -264,7 +264,7 @@ def eigvalsh(matrix: Matrices, UPLO: str = "L") -> Matrices:
     """The eigenvalues of symmetric matrices, ascending. A drop-in replacement for :func:`torch.linalg.eigvalsh`.
 
     Args:
-        matrix: symmetric or complex Hermitian matrices (..., n, n).
+        matrix: symmetric or complex Hermitian matrices (..., n, n), or a list of them.
         UPLO: the triangle that is read, "L" or "U".
 
     The gradient is V diag(dL/dl) V^T, which is finite at equal eigenvalues too. Second derivatives are those of
@@ -323,7 +323,7 @@ def spectral(
     """A function of symmetric matrices: V f(l) V^T over all eigenvalues l or those that ``rank`` keeps.
 
     Args:
-        matrix: symmetric matrices (..., n, n), whose lower triangle is read.
+        matrix: symmetric or complex Hermitian matrices (..., n, n), whose lower triangle is read.
         function: "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)"; or a function of your own,
             which maps a tensor of eigenvalues to one of values, entry by entry and by torch's operations.
         rank: which eigenvalues are kept, from the largest down.
@@ -383,6 +383,10 @@ def sqrtm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     is so small that it is rounding noise around zero. The gradient is exact unless another rule is given. No gradient
     flows between two zero eigenvalues, where it would be infinite.
 
+    Args:
+        matrix: symmetric matrices (..., n, n), or a list of them.
+        rule: the gradient rule, an object or its string.
+
     >>> keel.sqrtm(torch.tensor([[5.0, 4.0], [4.0, 5.0]])).round(decimals=3)
     tensor([[2., 1.],
             [1., 2.]])
@@ -395,6 +399,10 @@ def inv_sqrtm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     that is zero or negative gives NaN. The gradient is exact, even at repeated eigenvalues, unless another rule is
     given.
 
+    Args:
+        matrix: symmetric matrices (..., n, n), or a list of them.
+        rule: the gradient rule, an object or its string.
+
     >>> M = torch.eye(3, dtype=torch.float64, requires_grad=True)
     >>> keel.inv_sqrtm(M)[0, 1].backward()  # torch.linalg.eigh would give NaN here
     >>> M.grad[0, 1]
@@ -406,6 +414,10 @@ def inv_sqrtm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
 def invm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The inverse of a symmetric matrix, whose lower triangle is read. A zero eigenvalue gives NaN.
 
+    Args:
+        matrix: symmetric matrices (..., n, n), or a list of them.
+        rule: the gradient rule, an object or its string.
+
     >>> keel.invm(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
@@ -416,6 +428,10 @@ def invm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
 def logm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The logarithm of a symmetric positive definite matrix, whose lower triangle is read. An eigenvalue that is
     zero or negative gives NaN.
+
+    Args:
+        matrix: symmetric matrices (..., n, n), or a list of them.
+        rule: the gradient rule, an object or its string.
 
     >>> M = torch.eye(2, requires_grad=True)
     >>> keel.logm(M)[1, 0].backward()
@@ -430,6 +446,10 @@ def expm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The exponential of a symmetric matrix, whose lower triangle is read. For other matrices use
     :func:`torch.matrix_exp`.
 
+    Args:
+        matrix: symmetric matrices (..., n, n), or a list of them.
+        rule: the gradient rule, an object or its string.
+
     >>> keel.expm(torch.zeros(2, 2))
     tensor([[1., 0.],
             [0., 1.]])
@@ -438,9 +458,13 @@ def expm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
 
 
 def powm(matrix: Matrices, exponent: float, rule: SpectralRule = Exact()) -> Matrices:
-    """A real power of a symmetric matrix, whose lower triangle is read. The exponent is a number; a tensor
-    that requires a gradient is an error. A negative eigenvalue gives NaN unless the exponent is a whole number, and a
-    zero eigenvalue gives NaN if the exponent is negative.
+    """A real power of a symmetric matrix, whose lower triangle is read. A negative eigenvalue gives NaN unless the
+    exponent is a whole number, and a zero eigenvalue gives NaN if the exponent is negative.
+
+    Args:
+        matrix: symmetric matrices (..., n, n), or a list of them.
+        exponent: a number. One that is learned is an error: write ``keel.spectral(M, lambda l: l**exponent)``.
+        rule: the gradient rule, an object or its string.
 
     >>> keel.powm(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3).round(decimals=3)
     tensor([[2., 0.],
@@ -459,6 +483,11 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
     Under the default rule the gradient stays bounded where the last kept and the first dropped eigenvalue meet. In
     return, it is only an approximation where they do not: see :class:`keel.Exact`. There :class:`keel.Masked` gives the
     derivative itself.
+
+    Args:
+        matrix: symmetric matrices (..., n, n).
+        rank: a number k, or a policy: which eigenvectors are kept, from the largest eigenvalue down.
+        rule: the gradient rule, an object or its string.
 
     >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
     tensor([[0., 0., 0.],

@@ -81,6 +81,9 @@ def svdvals(matrix: Tensor) -> Tensor:
 
     U and Vh are computed too, even where no gradient needs them: it takes as long as :func:`svd`.
 
+    Args:
+        matrix: real or complex matrices (..., m, n).
+
     >>> keel.svdvals(torch.tensor([[0.0, 2.0], [-3.0, 0.0]]))
     tensor([3., 2.])
     """
@@ -88,8 +91,11 @@ def svdvals(matrix: Tensor) -> Tensor:
 
 
 def nuclear_norm(matrix: Tensor) -> Tensor:
-    """The sum of the singular values. Its gradient is the polar factor, without the directions of zero values.
+    """The sum of the singular values, (...). Its gradient is the polar factor, without the directions of zero values.
     Differentiable to any order.
+
+    Args:
+        matrix: real or complex matrices (..., m, n).
 
     >>> A = torch.eye(2, requires_grad=True)
     >>> keel.nuclear_norm(A).backward()
@@ -136,7 +142,7 @@ def singular(
     matrices of any shape.
 
     Args:
-        matrix: matrices (..., m, n).
+        matrix: real or complex matrices (..., m, n).
         function: "one", "identity", "inv", "inv(rtol=1e-06)", "power(exponent=0.5)" or
             "soft_threshold(threshold=0.1)"; or a function of your own, as in :func:`spectral`.
         rank: :class:`keel.FullRank`, :class:`keel.LeadingCount` or :class:`keel.LeadingEnergy`, which here counts
@@ -174,8 +180,12 @@ def singular(
 
 
 def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
-    """The Moore-Penrose inverse (..., n, m). Singular values up to ``rtol`` times the largest count as zero; None
-    means max(m, n) machine epsilons, as in :func:`torch.linalg.pinv`.
+    """The Moore-Penrose inverse (..., n, m).
+
+    Args:
+        matrix: real or complex matrices (..., m, n).
+        rtol: singular values up to this number times the largest count as zero. None means max(m, n) machine epsilons,
+            as in :func:`torch.linalg.pinv`.
 
     With the default ``rtol`` it can be differentiated to any order at constant rank, with another one once.
 
@@ -188,8 +198,12 @@ def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
 
 
 def low_rank(matrix: Tensor, rank: RankPolicy) -> Tensor:
-    """The nearest matrix of the rank that ``rank`` chooses: :class:`keel.LeadingCount`, or :class:`keel.LeadingEnergy`,
-    which counts squares of singular values.
+    """The nearest matrix of a given rank, with the same shape.
+
+    Args:
+        matrix: real or complex matrices (..., m, n).
+        rank: a number k, :class:`keel.LeadingCount`, or :class:`keel.LeadingEnergy`, which counts squares of singular
+            values.
 
     >>> keel.low_rank(torch.diag(torch.tensor([3.0, 2.0, 1.0])), keel.LeadingCount(2)).diagonal()
     tensor([3., 2., 0.])
@@ -199,6 +213,10 @@ def low_rank(matrix: Tensor, rank: RankPolicy) -> Tensor:
 
 def soft_threshold(matrix: Tensor, threshold: float) -> Tensor:
     """The proximal map of ``threshold`` * nuclear norm: U max(S - threshold, 0) V^T.
+
+    Args:
+        matrix: real or complex matrices (..., m, n).
+        threshold: a number. One that is learned is an error: write ``keel.singular(A, lambda s: (s - t).relu())``.
 
     >>> keel.soft_threshold(torch.diag(torch.tensor([3.0, 2.0, 1.0])), 1.5).diagonal()
     tensor([1.5000, 0.5000, 0.0000])

@@ -34,6 +34,9 @@ def polar(matrix: Tensor) -> Polar:
     """The polar decomposition A = factor @ positive, as a :class:`Polar`. ``factor`` is :func:`procrustes` of A.
     ``positive`` is the square root of A^T A, and its gradient is bounded everywhere.
 
+    Args:
+        matrix: real or complex matrices (..., m, n).
+
     >>> U, H = keel.polar(torch.tensor([[0.0, -2.0], [3.0, 0.0]]))
     >>> U
     tensor([[ 0., -1.],
@@ -51,6 +54,9 @@ def procrustes(matrix: Tensor) -> Tensor:
 
     There is no derivative where two singular values are zero (for m != n or complex matrices: where one is). Pairs
     whose sum is at most 10 sqrt(k) machine epsilons times the largest value get 0.
+
+    Args:
+        matrix: real or complex matrices (..., m, n).
 
     >>> A = torch.eye(3, requires_grad=True)
     >>> keel.procrustes(A)[0, 1].backward()  # torch.linalg.svd would give NaN here
@@ -75,10 +81,13 @@ def special_procrustes(matrix: Tensor, *, return_margin: Literal[True]) -> Tuple
 def special_procrustes(
     matrix: Tensor, *, return_margin: bool = False
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """The nearest rotation to (..., n, n) matrices in the Frobenius norm: U diag(1, ..., 1, d) V^T with
-    d = det(U V^T).
+    """The nearest rotation in the Frobenius norm: U diag(1, ..., 1, d) V^T with d = det(U V^T).
 
-    ``return_margin=True`` also returns the margin (...): s_(n-1) + sign(det A) s_n, infinite for n = 1. At margin 0
+    Args:
+        matrix: real matrices (..., n, n).
+        return_margin: also return the margin (...).
+
+    The margin is s_(n-1) + sign(det A) s_n, infinite for n = 1. At margin 0
     several rotations are equally near, and the result is one of them. If the margin is at most 10 sqrt(n) machine
     epsilons times the largest singular value, the directions between them get gradient 0. Elsewhere the gradient grows
     like 2 / margin. No gradient flows through the margin.

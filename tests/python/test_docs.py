@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 
@@ -32,6 +33,16 @@ def test_every_public_function_and_layer_has_an_example():
             if name != "nn" and (is_layer or not isinstance(thing, type)):
                 examples = doctest.DocTestFinder().find(thing, name)
                 assert any(test.examples for test in examples), name
+
+
+def test_every_public_function_tells_its_arguments_and_shapes():
+    for owner in (keel, keel.nn):
+        for name in owner.__all__:
+            thing = getattr(owner, name)
+            if inspect.isfunction(thing):
+                text = inspect.getdoc(thing)
+                missing = [each for each in inspect.signature(thing).parameters if not re.search(rf"\b{each}\b", text)]
+                assert not missing and (owner is keel.nn or "..." in text), (name, missing)
 
 
 def test_every_public_name_is_on_its_page(root):

@@ -22,7 +22,7 @@ _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 class Followed(NamedTuple):
-    """What :func:`keel.nn.follow` did."""
+    """What :func:`keel.nn.follow` did, by the names of norms."""
 
     followed: Dict[str, str]  #: norm -> the map that it follows
     left: Dict[str, str]  #: norm -> why it keeps its running statistics as they are
