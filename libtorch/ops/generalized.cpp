@@ -16,6 +16,20 @@ Tensor from_lower(const Tensor& x) {
   return with_derivatives_of(hermitian_of_lower(x.detach()), x);
 }
 
+/// A and B with the same batch dimensions. Their own are not broadcast: a vector is no matrix.
+std::vector<Tensor> beside(const char* operation, const Tensor& a, const Tensor& b) {
+  check_matrices(operation, a, Numbers::real_or_complex);
+  check_matrices(operation, b, Numbers::real_or_complex);
+  bool fits = a.sym_size(-1) == b.sym_size(-1);
+  for (std::int64_t i = 3; fits && i <= std::min(a.dim(), b.dim()); ++i) {
+    const auto mine = a.sym_size(-i), theirs = b.sym_size(-i);
+    fits = mine == theirs || mine == 1 || theirs == 1;
+  }
+  TORCH_CHECK_VALUE(fits, operation, ": expected B (..., n, n) that broadcasts with A ",
+                    shape_of(a), ", got ", shape_of(b));
+  return at::broadcast_tensors({a, b});
+}
+
 /// A and B, of which B is factored.
 class Pencil {
  public:
@@ -23,9 +37,10 @@ class Pencil {
   Tensor unseen;  ///< the projector onto the others, undefined if there are none
   Tensor inside;  ///< W^H A W
 
-  Pencil(const char* operation, const Tensor& a, const Tensor& b, Optional<double> rtol) {
-    check_matrices(operation, a, Numbers::real_or_complex);
-    check_matrices(operation, b, Numbers::real_or_complex);
+  Pencil(const char* operation, const Tensor& given_a, const Tensor& given_b,
+         Optional<double> rtol) {
+    const auto both = beside(operation, given_a, given_b);
+    const Tensor &a = both[0], &b = both[1];
     check_like(operation, "B", b, a);
     TORCH_CHECK_VALUE(!rtol.has_value() || (*rtol >= 0 && *rtol < 1), operation,
                       ": expected 0 <= rtol < 1, got ", rtol.value_or(0));
@@ -120,17 +135,15 @@ namespace keel {
 GeneralizedEigh generalized_eigh(const torch::Tensor& matrix, const torch::Tensor& metric,
                                  const GradientRule& rule, std::optional<double> rtol,
                                  bool descending) {
-  const auto both = at::broadcast_tensors({matrix, metric});
   auto [values, vectors, kept] =
-      ops::generalized_eigh(both[0], both[1], to_string(rule), ops::to_torch(rtol), descending);
+      ops::generalized_eigh(matrix, metric, to_string(rule), ops::to_torch(rtol), descending);
   return {std::move(values), std::move(vectors), std::move(kept)};
 }
 
 torch::Tensor generalized_projector(const torch::Tensor& matrix, const torch::Tensor& metric,
                                     const RankPolicy& rank, const SpectralRule& rule,
                                     std::optional<double> rtol) {
-  const auto both = at::broadcast_tensors({matrix, metric});
-  return ops::generalized_projector(both[0], both[1], to_string(rank), to_string(rule),
+  return ops::generalized_projector(matrix, metric, to_string(rank), to_string(rule),
                                     ops::to_torch(rtol));
 }
 

@@ -507,22 +507,6 @@ class GeneralizedEigh(NamedTuple):
     kept: Tensor
 
 
-def _broadcast(operation: str, A: Tensor, B: Tensor) -> Tuple[Tensor, Tensor]:
-    check_tensor(operation, A)
-    check_tensor(operation, B)
-    if isinstance(A, Tensor) and isinstance(B, Tensor) and not torch.jit.is_tracing():  # which see no shapes
-        n = A.shape[-1] if A.dim() else 1
-        for name, given, shape in (("A", A, "(..., n, n)"), ("B", B, f"(..., {n}, {n}) like A {tuple(A.shape)}")):
-            if given.dim() < 2 or given.shape[-1] != n or given.shape[-2] != n:
-                raise ValueError(f"{operation}: expected {name} {shape}, got {tuple(given.shape)}")
-    try:
-        both = torch.broadcast_tensors(A, B)
-    except RuntimeError:
-        shapes = f"A {tuple(A.shape)}, got {tuple(B.shape)}"
-        raise ValueError(f"{operation}: expected B (..., n, n) that broadcasts with {shapes}") from None
-    return both[0], both[1]
-
-
 def generalized_eigh(
     A: Tensor, B: Tensor, rule: GradientRule = Masked(), *, rtol: Optional[float] = None, descending: bool = False
 ) -> GeneralizedEigh:
@@ -554,7 +538,7 @@ def generalized_eigh(
     >>> l, kept
     (tensor([0.5000, 3.0000, 0.0000]), tensor(2))
     """
-    A, B = _broadcast("keel.generalized_eigh", A, B)
+    check_tensor("keel.generalized_eigh", B)
     flag("keel.generalized_eigh", "descending", descending)
     text = written("keel.generalized_eigh", "rule", GRADIENT_RULES, rule)
     number = None if rtol is None else number_of("keel.generalized_eigh", "rtol", rtol, least=0)
@@ -581,7 +565,7 @@ def generalized_projector(
     tensor([[0., 0.],
             [0., 4.]])
     """
-    A, B = _broadcast("keel.generalized_projector", A, B)
+    check_tensor("keel.generalized_projector", B)
     policy = written("keel.generalized_projector", "rank", RANK_POLICIES, rank)
     by = _rule("keel.generalized_projector", rule)
     number = None if rtol is None else number_of("keel.generalized_projector", "rtol", rtol, least=0)

@@ -290,6 +290,9 @@ TEST(Generalized, SolvesTwoMatricesAndGivesGradientsToBoth) {
   const Tensor singular = with_spectrum({2, 1, 0.5, 0}, 7);
   EXPECT_EQ(keel::generalized_eigh(a, singular, Masked{}, 1e-9).kept.item<std::int64_t>(), 3);
   EXPECT_TRUE(all_nan(keel::generalized_eigh(a, -b).eigenvalues));
+  for (const Tensor& wrong : {b[0], b.narrow(0, 0, 1), b.narrow(0, 0, 2).narrow(1, 0, 2)})
+    EXPECT_TRUE(
+        fails_with("(..., n, n)", [&] { keel::generalized_projector(a, wrong, LeadingCount{1}); }));
 }
 
 }  // namespace

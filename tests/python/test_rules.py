@@ -224,7 +224,7 @@ def test_errors_are_in_the_words_of_the_caller():
     (lambda m: keel.powm(m, 0.5, "U"), "keel.powm: expected exact, "),
     (lambda m: keel.projector(m, "U"), "keel.projector: expected full, "),
     (lambda m: keel.generalized_projector(m, m, "U"), "keel.generalized_projector: expected full, "),
-    (lambda m: keel.generalized_eigh(m, torch.eye(4)), r"keel.generalized_eigh: .* B .* A \(3, 3\), got \(4, 4\)"),
+    (lambda m: keel.generalized_eigh(m, torch.eye(4)), r"keel::generalized_eigh: .* B .* A \(3, 3\), got \(4, 4\)"),
     (lambda m: keel.svds(m, 1, tol=-1), "keel.svds: expected tol >= 0, got -1"),
     (lambda m: keel.eigh(m, descending="yes"), "keel.eigh: expected descending to be True or False, got 'yes'"),
     (lambda m: keel.nn.convert_batchnorm(torch.nn.BatchNorm1d(3), [""]), r"did you mean names=\[''\]"),
