@@ -337,7 +337,8 @@ def spectral(
     A function of your own is called with the kept eigenvalues alone (others are replaced by the largest). Gradients
     also flow to the tensors that it uses, such as an exponent that is learned. It must be differentiable twice by
     :func:`torch.func.grad`, and ``rule`` must be :class:`keel.Exact`. Where its own derivative is infinite, so is the
-    gradient.
+    gradient. Where the matrix needs a gradient, a function that does not map each eigenvalue by itself, such as
+    l / l.sum(), is an error on the CPU. On CUDA it is not noticed, and the gradient is wrong.
 
     >>> M = torch.diag(torch.tensor([4.0, 1.0, 1e-6]))
     >>> keel.spectral(M, "inv_sqrt", rank=keel.LeadingEnergy(0.99))

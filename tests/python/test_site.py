@@ -60,6 +60,7 @@ def test_a_picture_that_no_browser_shows(check, tmp_path):
     ("by up to 1 / sqrt(eps). For n <= 8 it", [r"1 / \sqrt{\varepsilon}", r"n \le  8"]),
     ("A x = l B x with x^T B x = 1, as", [r"A x = \lambda B x", r"x^{\top} B x = 1"]),
     ("U f(S) V^T of (..., m, n) matrices", [r"U f(S) V^{\top}"]),
+    ("blocks of n <= 128 (float64: 64) on", [r"n \le  128"]),
     ("a matrix (m, n) with n = 12, and A is 2 x 3 (from A^T A)", [r"A^{\top} A"]),
 ])  # fmt: skip
 def test_formulas_in_plain_text(root, monkeypatch, plain, written):

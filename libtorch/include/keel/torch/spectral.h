@@ -24,6 +24,7 @@ Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
                   const RankPolicy& rank = FullRank{}, const SpectralRule& rule = Exact{});
 
 /// A function of your own: it maps eigenvalues (..., n) to as many values, entry by entry, by differentiable torch operations.
+/// One that mixes entries is an error if the matrix needs a gradient. On CUDA, where the host would wait, it is not noticed.
 /// It is called with the kept eigenvalues alone (others are replaced by the largest).
 using ElementwiseFunction = std::function<torch::Tensor(const torch::Tensor&)>;
 
