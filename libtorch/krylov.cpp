@@ -301,8 +301,11 @@ Tensor thin_product(const Tensor& x, const Tensor& a, bool left) {
   const std::int64_t m = a.size(-2), n = a.size(-1);
   const bool one_batch =
       x.sizes().slice(0, std::size_t(x.dim() - 2)) == a.sizes().slice(0, std::size_t(a.dim() - 2));
-  if (!x.is_cpu() || !one_batch || n < 64 || m == 0 || x.numel() == 0 || !is_one_batch(a) ||
-      (left && m < 4))
+  // Inside torch.func's transforms tensors have no memory of their own.
+  const bool transformed =
+      c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
+  if (!x.is_cpu() || transformed || !one_batch || n < 64 || m == 0 || x.numel() == 0 ||
+      !is_one_batch(a) || (left && m < 4))
     return at::matmul(x, left ? a : a.mT());
   const bool worth_threads = a.numel() * x.size(-2) > (1 << 22);  // some 60 microseconds
   const Tensor rows = readable(x), y = empty_beside(rows, {x.size(-2), left ? n : m});

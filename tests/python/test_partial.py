@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import keel
+from composition_columns import func
 from support import why_no_cuda
 
 EPS = {torch.float32: 2**-23, torch.float64: 2**-52}
@@ -497,6 +498,23 @@ def test_on_cuda():
 def test_errors(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+@pytest.mark.skipif(func is None, reason="needs functorch")
+@pytest.mark.parametrize("n", [20, 100, 300])
+@pytest.mark.parametrize("function", [keel.eigsh, keel.svds])
+def test_func_grad(function, n):
+    torch.manual_seed(n)
+    matrix, weight = torch.randn(n, n, dtype=torch.double), torch.randn(n, 3, dtype=torch.double)
+    matrix = matrix @ matrix.mT
+
+    def loss(m):
+        return (function(m, 3)[0 if function is keel.svds else 1].square() * weight).sum()
+
+    leaf = matrix.clone().requires_grad_()
+    torch.testing.assert_close(func.grad(loss)(matrix), torch.autograd.grad(loss(leaf), leaf)[0])
+    with pytest.raises(RuntimeError, match="expected reverse mode, got forward mode"):
+        func.jvp(loss, (matrix,), (matrix,))
 
 
 def test_errors_that_only_the_iteration_finds():
