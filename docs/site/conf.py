@@ -136,6 +136,13 @@ def formulas(app, tree):
         if len(found) > 1:
             parts = [nodes.math(part, part) if is_one else nodes.Text(part) for is_one, part in found]
             text.parent.replace(text, parts)
+    for formula in tree.findall(nodes.math):  # no line begins with the full stop after a formula
+        after = formula.next_node(nodes.Text, descend=False, siblings=True)
+        place = formula.parent.index(formula) + 1
+        mark = after is not None and formula.parent[place] is after and re.match(r"[.,;:)?]+", after.astext())
+        if mark:
+            formula["mark"] = mark[0]
+            formula.parent[place] = nodes.Text(after.astext()[mark.end() :])
 
 
 def folders(app, tree):
@@ -214,7 +221,9 @@ def mathml(formula, display):
 
 def visit_math(writer, node):
     made = mathml(node.astext(), False)  # a formula is not broken, so a long one scrolls where the page is narrow
-    writer.body.append(f'<span class="wide">{made}</span>' if made.count("<m") > 24 else made)
+    long, mark = made.count("<m") > 24, node.get("mark", "")
+    kind = "wide" if long else "held" if mark else ""
+    writer.body.append((f'<span class="{kind}">{made}{mark}</span>' if kind else made))
     raise nodes.SkipNode
 
 
