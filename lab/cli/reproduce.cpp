@@ -27,7 +27,7 @@ struct ReproduceCommand {
   std::string name, out;
   fs::path recipes = "lab/experiments";
   std::vector<Recipe> all;  ///< in that folder
-  bool list = false, page = false, trial = false;
+  bool list = false, page = false;
   RunOptions run;
   lab::TrainOptions train;
 
@@ -78,7 +78,6 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
          "keep each trial's run folder in this folder, so that interrupted trials can continue")
       ->type_name("FOLDER");
   app.add_flag("--fresh", run.fresh, "discard existing results");
-  app.add_flag("--trial", command.trial)->group("");  // for its own child processes
 }
 
 std::string command_text(const std::vector<std::string>& arguments) {
@@ -208,10 +207,6 @@ int reproduce(const std::vector<std::string>& arguments) {
   add_own_options(*app, command);
   add_options(*app, command.train, train_option_names(), "the recipe's");
   if (const auto code = parse(*app, arguments)) return *code;
-  if (command.trial) {
-    run_requested_trial();
-    return kDone;
-  }
   if (command.name.empty() && !command.list && !command.page)
     throw UsageError("expected the name of an experiment; --list prints them");
   command.all = read_recipes(command.recipes);

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <spawn.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 
 namespace keel::lab::reproduce {
 
-/// A file in memory, for what parent and child tell each other. It is gone with the last of them, however they end.
+/// A file in memory, which a child reads or writes. It is gone with the last process that has it, however they end.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(::memfd_create("keel", MFD_CLOEXEC)) { check(descriptor_ >= 0); }
@@ -44,30 +44,27 @@ class MemoryFile {
   int descriptor_;
 };
 
-/// A child process that runs this program. The destructor ends it if it is still running.
+/// A child process that runs this program. It ends with this process, and the destructor ends it if it still runs.
 class Child {
  public:
-  static constexpr int kAnswer = 3;  ///< the descriptor to which it writes its answer
-
-  /// It reads `request` as its input. Throws std::system_error.
-  Child(const std::vector<std::string>& arguments, std::string_view request) : request_(request) {
-    const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-    std::vector<std::string> words{program};
+  /// Its standard input is a file that begins with `input`. Throws std::system_error.
+  Child(const std::vector<std::string>& arguments, std::string_view input) : input_(input) {
+    std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, request_.descriptor(), 0);
-    posix_spawn_file_actions_adddup2(&files, log_.descriptor(), 1);
-    posix_spawn_file_actions_adddup2(&files, 1, 2);
-    posix_spawn_file_actions_adddup2(&files, answer_.descriptor(), kAnswer);
-    const int error =
-        posix_spawn(&process_, program.c_str(), &files, nullptr, pointers.data(), environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (error != 0)
-      throw std::system_error(error, std::generic_category(), "cannot start " + program);
+    const pid_t parent = ::getpid();
+    process_ = ::fork();
+    if (process_ < 0)
+      throw std::system_error(errno, std::generic_category(), "cannot start " + words[0]);
+    if (process_ > 0) return;
+    // Only what a child of a process with threads may call. A parent that is gone by now would send no signal.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() == parent && ::dup2(input_.descriptor(), 0) == 0 &&
+        ::dup2(log_.descriptor(), 1) == 1 && ::dup2(1, 2) == 2)
+      ::execv(pointers[0], pointers.data());
+    ::_exit(127);
   }
   ~Child() {
     if (ended()) return;
@@ -85,16 +82,14 @@ class Child {
       code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return code_;
   }
-  /// What it printed, and what it answered.
-  std::string log() const { return log_.text(); }
-  std::string answer() const { return answer_.text(); }
+  std::string log() const { return log_.text(); }  ///< what it printed
   /// Asks it to end.
   void stop() {
     if (!ended()) ::kill(process_, SIGTERM);
   }
 
  private:
-  const MemoryFile request_, log_, answer_;
+  const MemoryFile input_, log_;
   pid_t process_ = -1;
   std::optional<int> code_;
 };

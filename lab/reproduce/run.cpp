@@ -2,36 +2,28 @@
 
 #include <fmt/format.h>
 #include <fnmatch.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <iostream>
 #include <iterator>
 #include <list>
 #include <memory>
 #include <optional>
 #include <sstream>
-#include <system_error>
 #include <thread>
 
+#include "lab/cli/command_line.h"  // the exit codes of keel train
 #include "lab/data/data_set.h"
-#include "lab/report/recorder.h"
 #include "lab/report/run_folder.h"
+#include "lab/report/settings.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/child.h"
 #include "lab/reproduce/results.h"
 #include "lab/require.h"
-#include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
-#include "lab/storage/json.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/signals.h"
 #include "lab/train/stopwatch.h"
@@ -42,28 +34,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// One training: its record, and where it ran.
-struct TrialOutcome {
-  Trial trial;
-  Data data;
-  std::string device;
-};
-
 constexpr std::int64_t kPoints = 60;       // per recorded curve, at most
 constexpr std::int64_t kCheckpoints = 20;  // per run
-
-/// Collects the records of a run, as its folder has them.
-struct Collector : Observer {
-  report::Run run;
-  void on_start(const RunInfo& info) override { run.device = info.device; }
-  void on_step(const StepRecord& record) override { run.steps.push_back(record); }
-  void on_epoch(const EpochRecord& record) override { run.epochs.push_back(record); }
-};
-
-std::int64_t steps_of(const TrainOptions& options, const DataSet& data) {
-  const std::int64_t steps = options.epochs * (data.train.count() / options.batch);
-  return options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
-}
 
 /// Every k-th value counted from the last, at most kPoints of them.
 std::vector<double> thinned(const std::vector<double>& values) {
@@ -76,41 +48,10 @@ std::vector<double> thinned(const std::vector<double>& values) {
   return kept;
 }
 
-/// Loads the data and trains in this process. With options.run it writes a run folder, or resumes the run in it. An
-/// interrupted trial has that status. Throws keel::Error if another process trains in that folder. If the data are
-/// not the `expected` ones, it does not train, and the outcome names the data.
-TrialOutcome run_trial(const std::string& cell, TrainOptions options,
-                       const std::optional<Data>& expected) {
-  std::optional<FolderClaim> alone;
-  if (!options.run.empty()) alone.emplace(options.run);
-  const DataSet data = load(options.data);
-  if (expected && !(*expected == description_of(data)))
-    return {.trial = {.cell = cell, .seed = options.seed, .result = {.status = "other data"}},
-            .data = description_of(data),
-            .device = ""};
-  const std::int64_t steps = steps_of(options, data);
-  options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
-  options.evaluate_every = (options.epochs + kPoints - 1) / kPoints;
-  Collector collected;
-  std::vector<Observer*> all{&collected};
-  std::optional<report::Recorder> recorder;
-  if (!options.run.empty()) {
-    options.resume = true;
-    options.keep = 2;
-    options.checkpoint_every = std::max<std::int64_t>(1, steps / kCheckpoints);
-    recorder.emplace(options.run,
-                     [](const std::string& text) { report::put(stderr, text + "\n"); });
-    all.push_back(&*recorder);
-  }
-  report::Observers observers(all);
-  Trial trial{.cell = cell, .seed = options.seed, .result = train(options, data, observers)};
+/// What is recorded of a run that has ended.
+Trial trial_of(const std::string& cell, std::uint64_t seed, const report::Run& run) {
+  Trial trial{.cell = cell, .seed = seed, .result = run.result};
   Result& result = trial.result;
-  // Of a resumed run, only the folder has the beginning.
-  const report::Run run = recorder ? report::read_run(options.run) : collected.run;
-  if (result.images_per_second == 0) {  // the run had already finished but was not recorded
-    result.images_per_second = run.result.images_per_second;
-    result.peak_mib = run.result.peak_mib;
-  }
   if (result.status != "finished")
     result.test_error = result.recalibrated_test_error = result.followed_test_error = kNotDone;
   for (const StepRecord& step : run.steps) {
@@ -126,18 +67,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   for (auto* curve : {&trial.at, &trial.loss, &trial.gradient, &trial.test_errors,
                       &trial.recalibrated_errors, &trial.followed_errors})
     *curve = thinned(*curve);
-  return {trial, description_of(data), collected.run.device};
-}
-
-Json to_json(const TrialOutcome& outcome) {
-  return {{"trial", to_json(outcome.trial)},
-          {"data", to_json(outcome.data)},
-          {"device", outcome.device}};
-}
-
-TrialOutcome outcome_of(const Json& json) {
-  return {trial_of(json.at("trial")), data_of(json.at("data")),
-          json.at("device").get<std::string>()};
+  return trial;
 }
 
 struct Wanted {
@@ -149,6 +79,7 @@ struct Wanted {
 
 struct Running {
   Wanted wanted;
+  fs::path run;
   Clock::time_point since;
   std::unique_ptr<Child> child;
 };
@@ -189,6 +120,7 @@ class Queue {
 
   RunOutcome run() {
     total_ = std::int64_t(waiting_.size());
+    if (total_ > 0) require_same_data();
     // By default OpenMP's threads spin while they wait, and take cores from the other trials.
     if (options_.jobs > 1) ::setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
     while (!waiting_.empty() || !running_.empty()) {
@@ -221,6 +153,20 @@ class Queue {
     require(any, "no cell of {} fits '{}'", recipe_.name, options_.cells);
   }
 
+  /// All trials have the same images.
+  void require_same_data() {
+    const Cell& first = *waiting_.front().cell;
+    const Data found =
+        description_of(load(cell_options(recipe_, first, options_.schedule, options_.given).data));
+    require(!results_.data || *results_.data == found,
+            "{}: the existing results are from {}, but this call's data are {}; --fresh discards "
+            "them, --out keeps them",
+            recipe_.name, results_.data ? results_.data->text() : "", found.text());
+    results_.data = found;
+  }
+
+  bool keeps_runs() const { return !options_.runs.empty(); }
+
   void begin() {
     const Wanted wanted = waiting_.front();
     waiting_.pop_front();
@@ -228,59 +174,55 @@ class Queue {
     train.seed = wanted.seed;
     if (train.threads == 0 && options_.jobs > 1)
       train.threads = std::max<std::int64_t>(1, origin_.cores / options_.jobs);
-    if (!options_.runs.empty()) {
-      train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
-      if (options_.fresh) {  // otherwise the trial would resume the old run
-        const FolderClaim alone(train.run);
-        OwnFiles own(train.run);
-        require(own.listed() || is_empty_folder(train.run),
-                "{} holds files that keel does not know as its own", train.run.string());
-        own.remove_all(run_files::kConfig);
-      }
-    }
-    Json note = {{"cell", wanted.cell->name}, {"parent", ::getpid()}};
-    note["options"] = lab::to_json(train);
-    if (results_.data) note["data"] = to_json(*results_.data);
+    std::int64_t steps = train.epochs * (results_.data->train / train.batch);
+    if (train.max_steps > 0) steps = std::min(steps, train.max_steps);
+    train.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
+    train.evaluate_every = (train.epochs + kPoints - 1) / kPoints;
+    train.keep = 2;
+    // Without --runs the run folder goes at the end, and needs only the checkpoint there.
+    train.checkpoint_every = std::max<std::int64_t>(1, keeps_runs() ? steps / kCheckpoints : steps);
+    const fs::path run = keeps_runs() ? fs::absolute(options_.runs) /
+                                            fmt::format("{}-{}", recipe_.name, wanted.name())
+                                      : folder_of(options_.results) / (wanted.name() + ".running");
+    std::vector<std::string> words{"train", "--config", "/dev/stdin"};
+    if (keeps_runs() && !options_.fresh && fs::exists(run / run_files::kConfig))
+      words.insert(words.end(), {"--resume", run.string()});
+    else
+      words.insert(words.end(), {"--run", run.string(), "--overwrite"});
     running_.push_back(
-        {wanted, Clock::now(),
-         std::make_unique<Child>(std::vector<std::string>{"reproduce", recipe_.name, "--trial"},
-                                 note.dump())});
+        {wanted, run, Clock::now(), std::make_unique<Child>(words, report::toml(train))});
   }
 
   void end(Running& one) {
     const int code = *one.child->ended();
     const std::string who = fmt::format("[{}/{}] {} {} seed {}", ++ended_, total_, recipe_.name,
                                         one.wanted.cell->name, one.wanted.seed);
-    const std::string answer = one.child->answer();
-    if (!answer.ends_with('\n')) {
-      if (outcome_.stopped) return;
+    if (code == cli::kDone || code == cli::kDiverged) {
+      const report::Run run = report::read_run(one.run);
+      const Trial trial = trial_of(one.wanted.cell->name, one.wanted.seed, run);
+      record(trial, run.device);
+      line_.print(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(trial),
+                              report::duration(seconds_since(one.since)),
+                              trial.result.images_per_second));
+    } else if (code == cli::kInterrupted) {
+      stop();
+    } else if (!outcome_.stopped) {
       ++outcome_.crashed;
       line_.print(
           fmt::format("{}: ended with code {} and no result; the next call will try again. {}", who,
                       code, last_lines(one.child->log())));
-      return;
     }
-    TrialOutcome found = outcome_of(parse_ordered_json(answer, who));
-    if (found.trial.result.status == "interrupted") return stop();
-    record(found);
-    line_.print(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
-                            report::duration(seconds_since(one.since)),
-                            found.trial.result.images_per_second));
+    if (!keeps_runs()) OwnFiles::remove_folder(one.run);
   }
 
-  void record(TrialOutcome& found) {
-    require(!results_.data || *results_.data == found.data,
-            "{}: the existing results are from {}, but this call's data are {}; --fresh discards "
-            "them, --out keeps them",
-            recipe_.name, results_.data ? results_.data->text() : "", found.data.text());
-    results_.data = found.data;
-    origin_.device = found.device;
-    found.trial.origin = results_.place(origin_);
-    results_.cells[found.trial.cell] = recipe_.find(found.trial.cell)->train;
-    results_.trials.push_back(found.trial);
+  void record(Trial trial, const std::string& device) {
+    origin_.device = device;
+    trial.origin = results_.place(origin_);
+    results_.cells[trial.cell] = recipe_.find(trial.cell)->train;
+    results_.trials.push_back(trial);
     write_results(options_.results, results_);
     ++outcome_.ran;
-    outcome_.failed += found.trial.result.failure.has_value();
+    outcome_.failed += trial.result.failure.has_value();
   }
 
   bool should_stop() const {
@@ -329,26 +271,6 @@ bool matches(const std::string& patterns, const std::string& name) {
 
 RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, report::StatusLine& line) {
   return Queue(recipe, options, line).run();
-}
-
-void run_requested_trial() {
-  const std::string request{std::istreambuf_iterator<char>(std::cin), {}};
-  const Json note = parse_ordered_json(request, "keel reproduce --trial");
-  // End with the parent: a trial that keeps running would block the next call.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  require(::getppid() == note.at("parent").get<pid_t>(),
-          "the call that asked for this trial is gone");
-  std::optional<Data> expected;
-  if (note.contains("data")) expected = data_of(note.at("data"));
-  const TrialOutcome outcome =
-      run_trial(note.at("cell").get<std::string>(),
-                train_options(nlohmann::json(note.at("options"))), expected);
-  // The end of the line says that the answer is whole.
-  std::FILE* answer = ::fdopen(Child::kAnswer, "w");
-  const std::string text = to_json(outcome).dump() + "\n";
-  require(answer && std::fwrite(text.data(), 1, text.size(), answer) == text.size() &&
-              std::fclose(answer) == 0,
-          "keel reproduce --trial: nobody takes the answer");
 }
 
 }  // namespace keel::lab::reproduce
