@@ -41,14 +41,4 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups);
 /// A setting of the group's runs. Empty where it says nothing about them: BatchNorm has no gradient rule.
 std::string shown_setting(const Group& group, const std::string& name);
 
-/// The mean over a group's runs at each x they share, with the spread as a band if there are two or more runs. Long
-/// series are thinned to at most `points` by averaging neighbours.
-struct Trace {
-  std::vector<double> x, y, low, high;
-};
-enum class Average { arithmetic, geometric };
-Trace trace(const Group& group, double StepRecord::*value, Average average = Average::arithmetic,
-            std::size_t points = 160);
-Trace trace(const Group& group, double EpochRecord::*value);
-
 }  // namespace keel::lab::report

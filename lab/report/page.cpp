@@ -123,12 +123,9 @@ std::string drawn(const std::string& svg) { return "<div class='scroll'>\n" + sv
 std::string curves(const std::vector<Group>& groups, const std::vector<std::string>& labels) {
   const Charts charts = curve_charts(groups);
   if (charts.empty()) return {};
-  return "<h2>Curves</h2>\n<p>At the end: a dot for each seed. Elsewhere, where an entry has "
-         "several "
-         "seeds: their mean, with a band of one standard deviation. A cross marks where a run "
-         "ended "
-         "with a value that is not finite. The gradient is that of what comes before the layer, "
-         "the largest of each interval.</p>\n" +
+  return "<h2>Curves</h2>\n<p>At the end: a dot for each seed. Elsewhere a line for each seed. "
+         "A cross marks where a run ended with a value that is not finite. The gradient is that "
+         "of what comes before the layer, the largest of each interval.</p>\n" +
          drawn(picture(charts, labels));
 }
 
