@@ -16,11 +16,6 @@ const std::vector<std::string>& data_sources() {
   return names;
 }
 
-const std::vector<std::string>& data_labels() {
-  static const std::vector<std::string> names{"fine", "coarse"};
-  return names;
-}
-
 void validate(const DataOptions& options) {
   require(options.size == 0 || options.size >= 4, "expected size from 4 to 1024, or 0, got {}",
           options.size);

@@ -33,7 +33,6 @@ struct DataOptions {
   /// synthetic: drawn at start-up. cifar10, cifar100: the binary files. packed: a file of pack() or scripts/pack-images.
   std::string source = "synthetic";
   std::filesystem::path path = {};  ///< for all sources but synthetic
-  std::string labels = "fine";      ///< cifar100: fine (100 classes) or coarse (20)
   /// Height and width, at least 4. Images of another size are cropped to a centred square and scaled. 0 keeps their
   /// size, which must then be the same for all.
   std::int64_t size = 32;
@@ -44,9 +43,6 @@ struct DataOptions {
 
 /// The names that DataOptions accepts as `source`.
 const std::vector<std::string>& data_sources();
-
-/// The names that it accepts as `labels`.
-const std::vector<std::string>& data_labels();
 
 void validate(const DataOptions& options);
 

@@ -134,8 +134,6 @@ void for_each_field(Options& o, Visit&& visit) {
 
   visit("source", data, o.data.source, "where the images come from", OneOf{data_sources()});
   visit("path", place, o.data.path, "file or folder of the images", Anything{});
-  visit("labels", data, o.data.labels, "cifar100: its 100 fine classes, or its 20 coarse ones",
-        OneOf{data_labels()});
   visit("size", data, o.data.size, "height and width of the images; 0: as they come",
         Range{0, 1024});
   visit("train_limit", data, o.data.train_limit, "use this many training images; 0: all", count);
