@@ -23,12 +23,6 @@ class CliCommands : public ::testing::Test {
 
   static std::string run() { return (*folder_ / "run").string(); }
   static std::string in(const std::string& name) { return (*folder_ / name).string(); }
-  static std::string checkpoint() {
-    for (const auto& entry : fs::directory_iterator(fs::path(run()) / "checkpoints"))
-      if (entry.path().extension() == ".safetensors") return entry.path().string();
-    return "none";
-  }
-
   static TemporaryFolder* folder_;
   static bool trained_;
 };
@@ -79,12 +73,6 @@ TEST_F(CliCommands, InspectShowsTheRunsRepeatedEigenvalues) {
   EXPECT_DOUBLE_EQ(values[7], 1e-4);
   EXPECT_EQ(result.at("rules").at(0).at("rule"), "analytic");
   EXPECT_FALSE(result.at("rules").at(0).at("finite").get<bool>());
-}
-
-TEST_F(CliCommands, InspectComputesACheckpointsMatrixFromImages) {
-  const auto outcome = keel("inspect " + checkpoint() + " --images 64 --json");
-  ASSERT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_EQ(nlohmann::json::parse(outcome.out).at("values").size(), 8u);
 }
 
 TEST_F(CliCommands, InspectReadsNpy) {
@@ -197,19 +185,13 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
       keel("inspect " + in("run") + " --layer layer3.0.downsample.1 --group 7 --json");
   ASSERT_EQ(last.code, 0) << last.error;
   EXPECT_EQ(nlohmann::json::parse(last.out).at("values").size(), 4u);
-  const auto from_images = keel("inspect " + in("run/checkpoints/step-00000008.json") +
-                                " --layer layer2.0.bn2 --images 32");
-  ASSERT_EQ(from_images.code, 0) << from_images.error;
-  EXPECT_TRUE(contains(from_images.out, "layer2.0.bn2's matrix over 32 images")) << from_images.out;
-  for (const char* what : {"run", "run/checkpoints/step-00000008.json"}) {
-    const auto unknown = keel("inspect " + in(what) + " --layer layer9.bn1");
-    EXPECT_EQ(unknown.code, 2);
-    EXPECT_TRUE(contains(unknown.error, "expected --layer to be one of bn1, layer1.0.bn1,"))
-        << unknown.error;
-    const auto group = keel("inspect " + in(what) + " --group 2");
-    EXPECT_EQ(group.code, 2);
-    EXPECT_TRUE(contains(group.error, "expected --group from 0 to 1, got 2")) << group.error;
-  }
+  const auto unknown = keel("inspect " + in("run") + " --layer layer9.bn1");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_TRUE(contains(unknown.error, "expected --layer to be one of bn1, layer1.0.bn1,"))
+      << unknown.error;
+  const auto group = keel("inspect " + in("run") + " --group 2");
+  EXPECT_EQ(group.code, 2);
+  EXPECT_TRUE(contains(group.error, "expected --group from 0 to 1, got 2")) << group.error;
 
   EXPECT_EQ(keel("eval " + in("run") + " --recalibrate 2").code, 0);
   const auto report = keel("report " + in("run") + " --out " + in("r.html"));
@@ -219,36 +201,13 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
     EXPECT_TRUE(contains(page, layer)) << layer;
 }
 
-TEST_F(CliCommands, BenchTimesEveryLayer) {
-  const auto outcome = keel(
-      "bench --model resnet_small --batch 8 --steps 1 --rounds 3 --device cpu --where all --layers "
-      "zca/4 pca/2 --json " +
-      in("bench.json"));
-  ASSERT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_TRUE(contains(outcome.out, "ZCA d=4, exact, all norms")) << outcome.out;
-  const auto timings = json(in("bench.json")).at("timings");
-  ASSERT_EQ(timings.size(), 3u);
-  EXPECT_EQ(timings[0].at("name"), "BatchNorm");
-  EXPECT_EQ(timings[0].at("ratio"), 1);
-  for (const auto& timing : timings) {
-    const auto of = [&](const char* name) { return timing.at(name).get<double>(); };
-    EXPECT_FALSE(timing.at("graph").get<bool>());
-    EXPECT_GT(of("least"), 0);
-    EXPECT_LE(of("least"), of("milliseconds"));
-    EXPECT_LE(of("milliseconds"), of("most"));
-    EXPECT_NEAR(of("images_per_second"), 8e3 / of("milliseconds"), 1e-6);
-  }
-}
-
-// Timing and reading may take minutes.
+// Reading may take minutes.
 TEST_F(CliCommands, AFileThatCannotBeWrittenIsReportedFirst) {
-  for (const std::string arguments : {"bench --model resnet_small --json ", "data --pack "}) {
-    const auto outcome = keel(arguments + in("no/such/folder/file"));
-    EXPECT_EQ(outcome.code, 1) << arguments;
-    EXPECT_EQ(outcome.out, "") << arguments;
-    EXPECT_TRUE(contains(outcome.error, "cannot create " + in("no/such/folder/file")))
-        << outcome.error;
-  }
+  const auto outcome = keel("data --pack " + in("no/such/folder/file"));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(contains(outcome.error, "cannot create " + in("no/such/folder/file")))
+      << outcome.error;
 }
 
 }  // namespace
