@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""The peer of `keel bench`: the same training step in plain eager PyTorch.
+"""The peer of `keel reproduce timing`: the same training step in plain eager PyTorch.
 
 ResNet18 for 32 x 32 images with BatchNorm, random crops and flips, SGD with momentum, bfloat16 autocast
 and channels_last, every operator launched by Python. Prints the step's time; --join FILE adds it to the
-record that `keel bench --json FILE` wrote, with how many times as fast keel's steps were.
+results of `keel reproduce timing`, with how many times as fast keel's steps were.
 
-    build/gpu/bin/keel bench --precision bfloat16 --channels-last --json FILE
-    python3 lab/bench/pytorch_step.py --join FILE
+    build/gpu/bin/keel reproduce timing --fresh --out FOLDER
+    python3 lab/bench/pytorch_step.py --join FOLDER/results.json
 """
 
 import argparse
 import json
-import os
 import statistics
 import time
 
@@ -66,7 +65,7 @@ def main():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=50, help="steps in a round")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--join", metavar="FILE", help="add the figure to keel bench's record")
+    parser.add_argument("--join", metavar="FILE", help="add the figure to these results")
     options = parser.parse_args()
 
     torch.backends.cudnn.benchmark = True
@@ -111,13 +110,11 @@ def main():
     if options.join:
         with open(options.join, encoding="utf-8") as file:
             record = json.load(file)
-        for timing in record["timings"]:
+        for timing in record["measured"]["rows"]:
             timing["times_as_fast_as_eager_pytorch"] = figure["milliseconds"] / timing["milliseconds"]
             print(f"  {timing['name']}, {'graph' if timing['graph'] else 'eager'}: "
                   f"{timing['times_as_fast_as_eager_pytorch']:.2f} times as fast")
         record["peer"] = figure
-        record["machine"] = torch.cuda.get_device_name()
-        record["tree"] = os.environ.get("KEEL_TREE", "unknown")
         with open(options.join, "w", encoding="utf-8") as file:
             json.dump(record, file, indent=2)
             file.write("\n")
