@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "lab/random.h"
+#include "lab/require.h"
 #include "lab/train/autocast.h"
+#include "lab/train/checkpoint.h"
 #include "lab/train/fused_step.h"
 
 namespace keel::lab {
@@ -26,7 +28,33 @@ std::size_t parameters_before(const torch::nn::Module& model, const std::string&
   return count;
 }
 
+Tensor random_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+/// What followed norms know of their convolutions' inputs.
+NamedTensors followed_inputs(ResNet& model) {
+  NamedTensors result;
+  for (const Normed* part : model->normed()) {
+    const auto& following = part->following();
+    if (!following) continue;
+    const std::string name = kFollowing + part->convolution_name() + ".";
+    result.emplace_back(name + "input_mean", following->input_mean);
+    result.emplace_back(name + "input_covariance", following->input_covariance);
+    result.emplace_back(name + "looks", following->looks);
+  }
+  return result;
+}
+
 }  // namespace
+
+void set_random_state(const torch::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
 
 bool uses_fused_step(const TrainOptions& options, torch::Device device,
                      const Processes* processes) {
@@ -304,6 +332,34 @@ void TrainingStep::restore(const Readings& readings) {
   meter_.copy_(torch::tensor({readings.loss_sum, readings.error_sum, readings.gradient_norm,
                               double(readings.good_steps), double(readings.stop)},
                              torch::kDouble));
+}
+
+NamedTensors TrainingStep::state() {
+  NamedTensors result = state_of(*model_);
+  for (const auto& [name, momentum] : parameters_.named_momenta())
+    result.emplace_back(kMomentum + name, momentum);
+  for (const auto& one : followed_inputs(model_)) result.push_back(one);
+  result.emplace_back(kRandomState, random_state());
+  return result;
+}
+
+void TrainingStep::restore(const SafeTensors& tensors) {
+  changed_outside_ = true;
+  load_network(*model_, tensors);
+  const torch::NoGradGuard no_grad;
+  for (auto [name, momentum] : parameters_.named_momenta()) {
+    const auto found = tensors.tensors.find(kMomentum + name);
+    require(found != tensors.tensors.end() && found->second.sizes() == momentum.sizes(),
+            "cannot resume: expected {}{} of shape {} in the checkpoint", kMomentum, name,
+            c10::str(momentum.sizes()));
+    momentum.copy_(found->second);
+  }
+  // A run may be continued with other norms that follow. Those start again.
+  for (auto [name, tensor] : followed_inputs(model_))
+    if (const auto found = tensors.tensors.find(name); found != tensors.tensors.end())
+      tensor.copy_(found->second);
+  const auto random = tensors.tensors.find(kRandomState);
+  if (random != tensors.tensors.end()) set_random_state(random->second);
 }
 
 }  // namespace keel::lab

@@ -62,6 +62,11 @@ class TrainingStep {
   void start_interval();
   void restore(const Readings& readings);
 
+  /// All tensors that a run changes: parameters, buffers, momenta, what followed norms know, and the process's random
+  /// state. They may be changed from outside.
+  NamedTensors state();
+  void restore(const SafeTensors& state);
+
   /// The parts of a step, for diagnose().
   void select(std::int64_t batch);
   Batch selected() const;
@@ -122,6 +127,9 @@ class TrainingStep {
   std::unique_ptr<StepGraph> graph_, looking_graph_;  ///< without and with a look (options.follow)
   std::vector<torch::Tensor> reported_by_looking_;
 };
+
+inline constexpr const char* kRandomState = "random.cpu";
+void set_random_state(const torch::Tensor& state);
 
 /// Whether steps with these options use the kernels of fused_step.h on this device. Several processes do not: they sum
 /// gradients before the optimiser's step.
