@@ -152,14 +152,6 @@ TEST(BaselineNorm, NewtonSchulzIsIterNorm) {
             1e-12);
 }
 
-TEST(BaselineNorm, RefusesToDenoiseByWhatOnlyWhitens) {
-  for (const lab::Baseline& method : std::vector<lab::Baseline>{
-           lab::ReleasedTextbook{}, lab::ReleasedPowerIteration{}, lab::NewtonSchulz{}})
-    EXPECT_TRUE(fails_with("expected the map zca with", [&] {
-      BaselineNormImpl({.num_features = 4}, keel::PcaDenoising{}, method);
-    }));
-}
-
 TEST(BaselineNorm, FoldsAndPrintsItself) {
   const Layer layer = baselines({.num_features = 4}, {.iterations = 7})[0];
   layer(activations({30, 4, 3, 3}, 1, at::kFloat));
