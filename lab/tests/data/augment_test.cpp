@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
-
 #include "lab/data/crop.h"
 #include "lab/random.h"
 #include "lab/train/graph.h"
@@ -20,53 +18,8 @@ Tensor random_pixels(std::int64_t count, std::int64_t height, std::int64_t width
 
 Tensor epoch(std::int64_t number) { return torch::tensor(number, torch::kLong); }
 
-struct Move {
-  std::int64_t down, right;
-  bool flipped;
-  bool operator<(const Move& other) const {
-    return std::tie(down, right, flipped) < std::tie(other.down, other.right, other.flipped);
-  }
-};
-
-/// Pads one image, crops it at (down, right) and mirrors it, as torchvision's transforms do.
-Tensor moved(const Tensor& image, std::int64_t padding, const Move& move) {
-  const Tensor padded = torch::constant_pad_nd(image, {padding, padding, padding, padding});
-  const Tensor crop =
-      padded.narrow(1, move.down, image.size(1)).narrow(2, move.right, image.size(2));
-  return move.flipped ? crop.flip(2) : crop;
-}
-
-/// The only move that gives this result. Fails if there is none or more than one.
-std::optional<Move> move_of(const Tensor& image, const Tensor& result, std::int64_t padding) {
-  std::optional<Move> found;
-  for (std::int64_t down = 0; down <= 2 * padding; ++down)
-    for (std::int64_t right = 0; right <= 2 * padding; ++right)
-      for (const bool flipped : {false, true})
-        if (torch::equal(moved(image, padding, {down, right, flipped}), result)) {
-          EXPECT_FALSE(found) << "two moves";
-          found = Move{down, right, flipped};
-        }
-  EXPECT_TRUE(found) << "no move";
-  return found;
-}
-
 /// Converts back to bytes, under the identity normalisation.
 Tensor pixels_of(const Tensor& augmented) { return augmented.mul(255).round().to(torch::kUInt8); }
-
-TEST(Augment, IsACropAndAFlipOfEachSample) {
-  for (const std::int64_t padding : {0, 2, 4})
-    for (const bool flip : {false, true}) {
-      const Tensor pixels = random_pixels(12, 9, 14);
-      const Tensor indices = torch::tensor({7, 0, 11, 3, 3}, torch::kLong);
-      const AugmentOptions options{.seed = 5, .padding = padding, .flip = flip};
-      const Tensor result = pixels_of(augment(pixels, indices, epoch(2), options));
-      ASSERT_EQ(result.sizes(), (std::vector<std::int64_t>{5, 3, 9, 14}));
-      for (std::int64_t b = 0; b < 5; ++b) {
-        const auto move = move_of(pixels[indices[b].item<std::int64_t>()], result[b], padding);
-        EXPECT_TRUE(flip || !move || !move->flipped);
-      }
-    }
-}
 
 TEST(Augment, TheKernelsCropIsTheOperators) {
   const std::int64_t height = 7, width = 10;

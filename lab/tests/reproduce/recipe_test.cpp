@@ -67,21 +67,6 @@ TEST(Recipe, ThePapersFigures) {
   EXPECT_EQ(options.schedule, "paper");
 }
 
-TEST(Recipe, EverywhereIsEveryNorm) {
-  for (const char* name : {"everywhere", "everywhere-100"}) {
-    const Recipe one = read_recipe(kExperiments / name / "recipe.toml");
-    ASSERT_EQ(one.cells.size(), 10u);
-    EXPECT_EQ(one.trials, 3);
-    std::size_t sites = 0;
-    for (const Cell& cell : one.cells) {
-      const TrainOptions options = cell_options(one, cell, "short", kData);
-      EXPECT_EQ(options.recalibrate, 50);
-      sites += tested_sites(options.model).size();
-    }
-    EXPECT_EQ(sites, 5u * (20 + 53));
-  }
-}
-
 TEST(Recipe, FiguresDrawCellsThatAreRun) {
   for (const Recipe& one : read_recipes(kExperiments)) {
     if (one.results_of.empty()) continue;

@@ -85,24 +85,6 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
   }
 }
 
-// The process's random numbers and the plain test error are unaffected too.
-TEST(RecalibrateTest, HowManyBatchesChangesNothingElse) {
-  const DataSet data = test::small_data();
-  TrainOptions options = test::small_options("zca");
-  const auto told = [&](std::int64_t batches) {
-    options.recalibrate = batches;
-    Recorder recorder;
-    train(options, data, recorder);
-    std::vector<double> numbers{torch::rand({1}, torch::kDouble).item<double>()};
-    for (const auto& step : recorder.steps) numbers.push_back(step.loss);
-    for (const auto& epoch : recorder.epochs) numbers.push_back(epoch.test_loss);
-    return numbers;
-  };
-  const auto without = told(0);
-  EXPECT_EQ(told(1), without);
-  EXPECT_EQ(told(TrainOptions().recalibrate), without);
-}
-
 /// The statistics of the first norm's input over all training images, without augmentation.
 std::pair<Tensor, Tensor> moments_before_norm(ResNet& model, const DataSet& data) {
   const torch::NoGradGuard no_grad;
