@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "keel/torch/threads.h"
@@ -119,7 +118,7 @@ std::string terms_text(double terms) {
   return std::isfinite(terms) ? fmt::format("{:.0f}", terms) : "no number";
 }
 
-void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::string& function) {
+void print(const InspectedMatrix& source, const SpectrumStudy& s) {
   const double largest = s.values.front(), smallest = s.values.back();
   put(stdout, "{}\n", source.description);
   put(stdout, "n = {}, eigenvalues {} ... {}, condition {}\n", s.values.size(), number(largest),
@@ -142,42 +141,16 @@ void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::str
     rules.add({rule.rule, rule.finite ? fmt::format("{:.2e}", rule.error) : "not finite",
                rule.finite ? fmt::format("{:.6f}", rule.cosine) : "-"});
   put(stdout,
-      "\nclosest neighbours\n{}\ngradient of <W, f(M)>, f = {}, against the exact one in "
-      "float64\n{}",
-      closest.aligned(), function, rules.aligned());
-}
-
-nlohmann::json to_json(const InspectedMatrix& source, const SpectrumStudy& s,
-                       const std::string& function) {
-  nlohmann::json pairs = nlohmann::json::array(), rules = nlohmann::json::array();
-  for (const auto& pair : s.neighbours) {
-    pairs.push_back({{"index", pair.index},
-                     {"gap", pair.gap()},
-                     {"ratio", pair.ratio()},
-                     {"terms", table1_terms(pair.ratio())}});
-  }
-  for (const auto& rule : s.rules) {
-    const auto figure = [&](double value) {
-      return rule.finite ? nlohmann::json(value) : nlohmann::json();
-    };
-    rules.push_back({{"rule", rule.rule},
-                     {"finite", rule.finite},
-                     {"error", figure(rule.error)},
-                     {"cosine", figure(rule.cosine)}});
-  }
-  return {{"source", source.description},  {"values", s.values},
-          {"neighbours", pairs},           {"rank", s.rank},
-          {"function", function},          {"rules", rules},
-          {"energy_count", s.energy_count}};
+      "\nclosest neighbours\n{}\ngradient of <W, M^(-1/2)>, against the exact one in float64\n{}",
+      closest.aligned(), rules.aligned());
 }
 
 }  // namespace
 
 int inspect(const std::vector<std::string>& arguments) {
-  std::string where, function = "inv_sqrt";
+  std::string where;
   InspectedMatrixOptions from;
   lab::report::StudyOptions options;
-  bool json = false;
   const auto app =
       make_app("inspect",
                "The spectrum of a run's layer, or of a matrix in a .npy file: gaps, "
@@ -196,19 +169,10 @@ int inspect(const std::vector<std::string>& arguments) {
       ->capture_default_str();
   app->add_option("--eps", from.eps, "added to the diagonal [the layer's; 0 for .npy]")
       ->check(within({0, 1e6}));
-  app->add_option("--function", function, "f of the loss <W, f(M)>")
-      ->check(CLI::IsMember({"inv_sqrt", "sqrt", "inv", "log", "exp"}))
-      ->capture_default_str();
   app->add_option("--terms", options.terms, "terms of the series [each rule's own]")
       ->check(within({1, 1000000}));
-  app->add_option("--draws", options.draws, "number of random W to average the errors over")
-      ->check(within({1, 1000}))
-      ->capture_default_str();
-  app->add_option("--seed", options.seed, "seed of W")->capture_default_str();
-  app->add_flag("--json", json, "print JSON, with all neighbours");
   if (const auto code = parse(*app, arguments)) return *code;
   keel::use_all_cores();
-  options.function = keel::spectral_function(function);
   const InspectedMatrix source = inspected_matrix(where, from);
   const SpectrumStudy result = [&] {
     try {
@@ -217,12 +181,7 @@ int inspect(const std::vector<std::string>& arguments) {
       throw Error(fmt::format("{} ({})", error.what(), source.description));
     }
   }();
-  if (json)
-    put(stdout, "{}\n",
-        to_json(source, result, function)
-            .dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
-  else
-    print(source, result, function);
+  print(source, result);
   return kDone;
 }
 
