@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
-
-#include "lab/train/options.h"
 
 namespace keel::lab::report {
 namespace {
@@ -144,6 +143,15 @@ std::string layer_name(const std::function<std::string(const std::string&)>& set
   else if (!where.empty() && where != "first")
     name += ", at " + where;
   return name;
+}
+
+std::string layer_name(const TrainOptions& options) {
+  const auto json = to_json(options);
+  return layer_name([&](const std::string& name) {
+    const auto& value = json.at(name);
+    if (value.is_null()) return std::string();
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  });
 }
 
 std::vector<std::string> differing_settings(const std::vector<Group>& groups) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lab/report/run_folder.h"
+#include "lab/train/options.h"
 
 namespace keel::lab::report {
 
@@ -34,6 +35,7 @@ std::vector<Group> grouped(const std::vector<Run>& runs);
 /// The name of the layer under test, e.g. "ZCA d=16, power iteration", from the settings that `setting` looks up.
 /// Empty if they do not name one.
 std::string layer_name(const std::function<std::string(const std::string&)>& setting);
+std::string layer_name(const TrainOptions& options);
 
 /// The settings that differ between groups.
 std::vector<std::string> differing_settings(const std::vector<Group>& groups);

@@ -90,14 +90,6 @@ std::string time_text(const Group& group) {
   return duration(spread(seconds).mean);
 }
 
-/// The value of a setting if all runs have the same, otherwise an empty text.
-std::string common(const std::vector<Group>& groups, const std::string& name) {
-  std::set<std::string> values;
-  for (const Group& group : groups)
-    for (const Run& run : group.runs) values.insert(run.setting(name));
-  return values.size() == 1 ? *values.begin() : "";
-}
-
 std::string introduction(const std::vector<Group>& groups) {
   std::size_t runs = 0;
   int failures = 0;
@@ -109,10 +101,6 @@ std::string introduction(const std::vector<Group>& groups) {
       if (!run.device.empty()) devices.insert(run.device);
   }
   std::string text = counted(std::int64_t(runs), "run");
-  if (const auto model = common(groups, "model"); !model.empty()) text += " of " + model;
-  if (const auto source = common(groups, "source"); !source.empty()) text += " on " + source;
-  if (const auto epochs = common(groups, "epochs"); !epochs.empty())
-    text += fmt::format(", {} epoch{}", epochs, epochs == "1" ? "" : "s");
   if (devices.size() == 1) text += ", on " + *devices.begin();
   text += failures == 0 ? ". None failed." : fmt::format(". {} failed.", failures);
   return escaped(text);

@@ -227,9 +227,8 @@ Trial trial_of(const Json& json) {
   t.result.best_test_error = number_or_nan(json.at("best_error"));
   t.result.recalibrated_test_error = number_or_nan(json.value("recalibrated_error", Json()));
   t.result.followed_test_error = number_or_nan(json.value("followed_error", Json()));
-  require(t.result.status == "finished" || t.result.status == "failed" ||
-              t.result.status == "interrupted" || t.result.status == "other data",
-          "no status '{}'", t.result.status);
+  require(t.result.status == "finished" || t.result.status == "failed", "no status '{}'",
+          t.result.status);
   return t;
 }
 

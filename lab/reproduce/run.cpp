@@ -18,7 +18,6 @@
 #include "lab/cli/command_line.h"  // the exit codes of keel train
 #include "lab/data/data_set.h"
 #include "lab/report/run_folder.h"
-#include "lab/report/settings.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/child.h"
 #include "lab/reproduce/results.h"
@@ -189,8 +188,7 @@ class Queue {
       words.insert(words.end(), {"--resume", run.string()});
     else
       words.insert(words.end(), {"--run", run.string(), "--overwrite"});
-    running_.push_back(
-        {wanted, run, Clock::now(), std::make_unique<Child>(words, report::toml(train))});
+    running_.push_back({wanted, run, Clock::now(), std::make_unique<Child>(words, to_toml(train))});
   }
 
   void end(Running& one) {

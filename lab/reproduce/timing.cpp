@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "keel/torch/threads.h"
-#include "lab/report/settings.h"
+#include "lab/report/groups.h"
 #include "lab/report/table.h"
 #include "lab/reproduce/measure.h"
 #include "lab/require.h"

@@ -1,10 +1,8 @@
-#include "lab/train/diagnose.h"
+#include "lab/train/step.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
-
-#include "lab/train/autocast.h"
 
 namespace keel::lab {
 namespace {

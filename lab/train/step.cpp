@@ -9,7 +9,6 @@
 
 #include "lab/random.h"
 #include "lab/require.h"
-#include "lab/train/autocast.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/fused_step.h"
 
@@ -140,7 +139,6 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
       narrow_(fused_ && options.precision == "bfloat16"),
       use_graph_(uses_graph(options, device, processes)) {
   augmentation_.channels_last = options.channels_last;
-  augmentation_.fused = options.fused;
   before_layer_ =
       parameters_.end_of(parameters_before(*model_, model_->tested().front()->norm_name()));
   const auto whole = torch::TensorOptions(device).dtype(torch::kLong);
@@ -151,7 +149,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
     size_ = end - begin;
   }
   indices_ = torch::zeros({size_}, whole);
-  epoch_ = torch::zeros({}, whole);
+  crops_ = torch::zeros({images_.count(), 3}, whole);
   rate_ = torch::zeros({}, whole.dtype(torch::kFloat));
   stop_ = torch::zeros({}, whole.dtype(torch::kDouble));
   meter_ = torch::zeros({5}, whole.dtype(torch::kDouble));
@@ -163,10 +161,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   readings_.halted = torch::zeros({}, whole.dtype(torch::kBool));
   readings_.recent =
       torch::full({kRecent}, std::numeric_limits<double>::quiet_NaN(), meter_.options());
-  if (fused_) {
-    not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
-    readings_.applied_rate = torch::zeros({}, rate_.options());
-  }
+  if (fused_) not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
   model_->fuse_norms(options.fused);
   if (options.follow != "none")
     for (Normed* part : options.follow == "all" ? model_->normed() : model_->tested())
@@ -179,7 +174,7 @@ void TrainingStep::start_epoch(std::int64_t epoch) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(
       hashed(options_.seed * kGolden + std::uint64_t(epoch) + 1));
   order_.copy_(torch::randperm(images_.count(), generator, torch::kLong));
-  epoch_.fill_(epoch);
+  crops_.copy_(random_crops(augmentation_, epoch, images_.count(), images_.pixels.size(3)));
 }
 
 void TrainingStep::select(std::int64_t batch) {
@@ -204,7 +199,7 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
     step(looks);
   } else {
     if (!graph_) capture_steps();
-    looks ? replay_with_a_look() : graph_->replay();
+    looks ? replay_with_a_look() : graph_();
   }
   ++runs_;
 }
@@ -219,7 +214,7 @@ void TrainingStep::capture_steps() {
 }
 
 void TrainingStep::replay_with_a_look() {
-  looking_graph_->replay();
+  looking_graph_();
   const auto there = reported();
   for (std::size_t i = 0; i < there.size(); ++i) there[i].copy_(reported_by_looking_[i]);
 }
@@ -236,7 +231,7 @@ std::vector<Tensor> TrainingStep::reported() const {
 Batch TrainingStep::selected() const {
   const torch::NoGradGuard no_grad;
   return {options_.augmentation
-              ? augment(images_.pixels, indices_, epoch_, augmentation_)
+              ? augment(images_.pixels, indices_, crops_, augmentation_)
               : normalise(images_.pixels.index_select(0, indices_), augmentation_),
           images_.labels.index_select(0, indices_)};
 }
@@ -273,14 +268,15 @@ void TrainingStep::step(bool looks) {
   backward(loss);
   parameters_.gather_gradients(not_finite_);
   if (processes_ != nullptr) processes_->sum(parameters_.gradients);
+  measure(loss.detach(), errors);
   if (fused_) {
-    fused_measure(readings_, loss.detach(), errors,
-                  parameters_.gradients.narrow(0, 0, before_layer_), not_finite_, rate_);
+    const torch::NoGradGuard no_grad;
+    const Tensor rate =
+        rate_.masked_fill(readings_.halted, std::numeric_limits<double>::quiet_NaN());
     fused_descend({parameters_.values, parameters_.gradients, parameters_.momenta,
                    narrow_ ? parameters_.bfloat16_values : Tensor()},
-                  readings_.applied_rate, options_.momentum, options_.weight_decay);
+                  rate, options_.momentum, options_.weight_decay);
   } else {
-    measure(loss.detach(), errors);
     descend(parameters_, rate_, readings_.halted, options_.momentum, options_.weight_decay);
   }
 }
@@ -303,10 +299,16 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   const Tensor place = readings_.good_steps.to(torch::kLong).remainder(kRecent).view({1});
   readings_.recent.index_copy_(
       0, place, at::where(readings_.halted, readings_.recent.index_select(0, place), norm));
-  // NaN and infinity show up in the extremes. x - x is 0 exactly if x is finite.
-  const auto [least, most] = at::aminmax(parameters_.gradients);
-  const Tensor extremes = at::stack({loss, least, most});
-  readings_.halted.logical_or_((extremes - extremes).sum().ne(0));
+  // x - x is 0 exactly if x is finite.
+  readings_.halted.logical_or_((loss - loss).ne(0));
+  if (fused_) {
+    readings_.halted.logical_or_(not_finite_.squeeze(0));
+    not_finite_.zero_();
+  } else {  // NaN and infinity show up in the extremes
+    const auto [least, most] = at::aminmax(parameters_.gradients);
+    const Tensor extremes = at::stack({least, most});
+    readings_.halted.logical_or_((extremes - extremes).sum().ne(0));
+  }
   readings_.good_steps.add_(readings_.halted.logical_not());
 }
 

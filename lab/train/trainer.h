@@ -76,7 +76,6 @@ Result train(const TrainOptions& options, const DataSet& data, Observer& observe
 struct Evaluation {
   double loss = 0, error = 0;
   std::int64_t images = 0;
-  torch::Tensor confusion;  ///< (classes, classes) int64 on the CPU: true class, answer
   double images_per_second = 0;
 };
 

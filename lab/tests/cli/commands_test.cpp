@@ -41,7 +41,7 @@ TEST_F(CliCommands, EvalRepeatsTheRunsTestError) {
   const auto fewer = keel("eval " + run() + " --train-limit 20 --json");
   ASSERT_EQ(fewer.code, 0) << fewer.error;
   EXPECT_EQ(nlohmann::json::parse(fewer.out).at("loss"), result.at("loss"));
-  const auto words = keel("eval " + run() + " --split train --classes");
+  const auto words = keel("eval " + run() + " --split train");
   EXPECT_TRUE(contains(words.out, "64 train images")) << words.out;
 }
 
@@ -64,15 +64,12 @@ TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
 }
 
 TEST_F(CliCommands, InspectShowsTheRunsRepeatedEigenvalues) {
-  const auto outcome = keel("inspect " + run() + " --json");
+  const auto outcome = keel("inspect " + run());
   ASSERT_EQ(outcome.code, 0) << outcome.error;
-  const auto result = nlohmann::json::parse(outcome.out);
-  const auto values = result.at("values").get<std::vector<double>>();
-  ASSERT_EQ(values.size(), 8u);
-  EXPECT_EQ(values[6], values[7]);  // two dead channels: eps and eps
-  EXPECT_DOUBLE_EQ(values[7], 1e-4);
-  EXPECT_EQ(result.at("rules").at(0).at("rule"), "analytic");
-  EXPECT_FALSE(result.at("rules").at(0).at("finite").get<bool>());
+  for (const char* part : {"\nn = 8, eigenvalues ", " ... 0.0001, condition ",
+                           "\n1 neighbours are equal to the last bit\n",  // the two dead channels
+                           "\nanalytic  ", "not finite"})
+    EXPECT_TRUE(contains(outcome.out, part)) << part << outcome.out;
 }
 
 TEST_F(CliCommands, InspectReadsNpy) {
@@ -155,10 +152,10 @@ TEST_F(CliCommands, NoNameReachesTheTerminalAsAnOrder) {
   write(evil + "/config.toml", config);
   const std::string quoted = "'" + evil + "'";
   for (const std::string& command :
-       {"eval " + quoted, "eval " + quoted + " --classes --json",
+       {"eval " + quoted, "eval " + quoted + " --json",
         "report " + quoted + " --out " + in("evil.html"), "inspect " + quoted,
-        "inspect " + quoted + " --layer " + quoted, "inspect " + quoted + " --json",
-        "train --resume " + quoted, "train --run " + quoted, "train --model " + quoted, quoted,
+        "inspect " + quoted + " --layer " + quoted, "train --resume " + quoted,
+        "train --run " + quoted, "train --model " + quoted, quoted,
         "data --source packed --path " + quoted, "train --config " + quoted + "/config.toml"}) {
     const auto outcome = keel(command);
     const std::string said = outcome.out + outcome.error;
@@ -181,10 +178,9 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   const auto first = keel("inspect " + in("run"));
   ASSERT_EQ(first.code, 0) << first.error;
   EXPECT_TRUE(contains(first.out, "bn1's matrix at its last step, group 0 of 2")) << first.out;
-  const auto last =
-      keel("inspect " + in("run") + " --layer layer3.0.downsample.1 --group 7 --json");
+  const auto last = keel("inspect " + in("run") + " --layer layer3.0.downsample.1 --group 7");
   ASSERT_EQ(last.code, 0) << last.error;
-  EXPECT_EQ(nlohmann::json::parse(last.out).at("values").size(), 4u);
+  EXPECT_TRUE(contains(last.out, "\nn = 4, ")) << last.out;
   const auto unknown = keel("inspect " + in("run") + " --layer layer9.bn1");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_TRUE(contains(unknown.error, "expected --layer to be one of bn1, layer1.0.bn1,"))
