@@ -5,6 +5,7 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/measure.h"
 #include "lab/reproduce/page.h"
@@ -95,23 +96,16 @@ const Recipe& recipe_named(const std::vector<Recipe>& all, const std::string& na
   throw UsageError(fmt::format("expected one of {}, got '{}'", names, name));
 }
 
-void print_list(const ReproduceCommand& command) {
-  std::size_t width = 0;
-  for (const Recipe& recipe : command.all) width = std::max(width, recipe.name.size());
-  for (const Recipe& recipe : command.all) {
-    put(stdout, "{:<{}}  {}\n{:<{}}  {}", recipe.name, width, recipe.title, "", width,
-        cost(recipe, recipe.default_schedule));
-    if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
-        !recipe.settings.contains("cost"))
-      put(stdout, "; paper: {}", cost(recipe, "paper"));
-    put(stdout, "\n");
-  }
+void print_list(const std::vector<Recipe>& all) {
+  lab::report::Table table({"experiment", "what", "cost"}, 3);
+  for (const Recipe& recipe : all)
+    table.add({recipe.name, recipe.title, cost(recipe, recipe.default_schedule)});
   put(stdout,
-      "\nGPU minutes are counted at {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on "
-      "an\n"
-      "H200; {} steps an epoch) where the recipe says nothing else; without a graph a step takes\n"
-      "about 9 ms.\n",
-      kStepMilliseconds, kStepsPerEpoch);
+      "{}\nGPU minutes are counted at {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, "
+      "on "
+      "an\nH200; {} steps an epoch) where the recipe says nothing else; without a graph a step "
+      "takes\nabout 9 ms.\n",
+      table.aligned(), kStepMilliseconds, kStepsPerEpoch);
 }
 
 void write_page_of(const Recipe& recipe, const fs::path& folder) {
@@ -173,7 +167,7 @@ void check_request(const Recipe& recipe, const RunOptions& run) {
     for (const Cell& cell : recipe.cells) {
       if (!cell.same_as.empty() || !matches(run.cells, cell.name)) continue;
       any = true;
-      if (!run.given.empty()) cell_options(recipe, cell, run.schedule, run.given);
+      cell_options(recipe, cell, run.schedule, run.given);
     }
     require(any, "no cell of {} fits '{}'", recipe.name, run.cells);
   });
@@ -211,7 +205,7 @@ int reproduce(const std::vector<std::string>& arguments) {
     throw UsageError("expected the name of an experiment; --list prints them");
   command.all = read_recipes(command.recipes);
   if (command.list) {
-    print_list(command);
+    print_list(command.all);
     return kDone;
   }
   if (command.page) {

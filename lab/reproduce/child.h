@@ -1,15 +1,15 @@
 #pragma once
 
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,37 +18,22 @@
 
 namespace keel::lab::reproduce {
 
-/// A file in memory, which a child reads or writes. It is gone with the last process that has it, however they end.
-class MemoryFile {
- public:
-  MemoryFile() : descriptor_(::memfd_create("keel", MFD_CLOEXEC)) { check(descriptor_ >= 0); }
-  explicit MemoryFile(std::string_view text) : MemoryFile() {
-    check(::write(descriptor_, text.data(), text.size()) == ssize_t(text.size()));
-    ::lseek(descriptor_, 0, SEEK_SET);
-  }
-  ~MemoryFile() { ::close(descriptor_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  int descriptor() const { return descriptor_; }
-  std::string text() const {
-    std::string all(std::size_t(std::max<off_t>(0, ::lseek(descriptor_, 0, SEEK_END))), '\0');
-    check(::pread(descriptor_, all.data(), all.size(), 0) == ssize_t(all.size()));
-    return all;
-  }
-
- private:
-  static void check(bool done) {
-    if (!done) throw std::system_error(errno, std::generic_category(), "a file in memory");
-  }
-  int descriptor_;
-};
+/// A file without a name. It is gone with the last process that has it, however they end.
+using NamelessFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+inline NamelessFile nameless_file(std::string_view text = "") {
+  NamelessFile file(std::tmpfile(), std::fclose);
+  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      std::fflush(file.get()) != 0)
+    throw std::system_error(errno, std::generic_category(), "a temporary file");
+  return file;
+}
 
 /// A child process that runs this program. It ends with this process, and the destructor ends it if it still runs.
 class Child {
  public:
   /// Its standard input is a file that begins with `input`. Throws std::system_error.
-  Child(const std::vector<std::string>& arguments, std::string_view input) : input_(input) {
+  Child(const std::vector<std::string>& arguments, std::string_view input)
+      : input_(nameless_file(input)) {
     std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> pointers;
@@ -61,8 +46,8 @@ class Child {
     if (process_ > 0) return;
     // Only what a child of a process with threads may call. A parent that is gone by now would send no signal.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() == parent && ::dup2(input_.descriptor(), 0) == 0 &&
-        ::dup2(log_.descriptor(), 1) == 1 && ::dup2(1, 2) == 2)
+    if (::getppid() == parent && ::dup2(::fileno(input_.get()), 0) == 0 &&
+        ::dup2(::fileno(log_.get()), 1) == 1 && ::dup2(1, 2) == 2)
       ::execv(pointers[0], pointers.data());
     ::_exit(127);
   }
@@ -82,14 +67,20 @@ class Child {
       code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return code_;
   }
-  std::string log() const { return log_.text(); }  ///< what it printed
+  /// What it printed.
+  std::string log() const {
+    std::rewind(log_.get());
+    std::string text;
+    for (int c; (c = std::getc(log_.get())) != EOF;) text += char(c);
+    return text;
+  }
   /// Asks it to end.
   void stop() {
     if (!ended()) ::kill(process_, SIGTERM);
   }
 
  private:
-  const MemoryFile input_, log_;
+  const NamelessFile input_, log_ = nameless_file();
   pid_t process_ = -1;
   std::optional<int> code_;
 };

@@ -139,17 +139,11 @@ class Queue {
   /// Ordered by seed, so that an interrupted run has trials of every cell.
   void fill() {
     const std::int64_t trials = options_.trials > 0 ? options_.trials : recipe_.trials;
-    bool any = false;
-    for (std::int64_t seed = 1; seed <= trials; ++seed) {
-      for (const Cell& cell : recipe_.cells) {
-        if (!cell.same_as.empty() || !matches(options_.cells, cell.name)) continue;
-        any = true;
-        cell_options(recipe_, cell, options_.schedule, options_.given);  // reports bad options now
-        if (!results_.find(cell.name, std::uint64_t(seed)))
+    for (std::int64_t seed = 1; seed <= trials; ++seed)
+      for (const Cell& cell : recipe_.cells)
+        if (cell.same_as.empty() && matches(options_.cells, cell.name) &&
+            !results_.find(cell.name, std::uint64_t(seed)))
           waiting_.push_back({&cell, std::uint64_t(seed)});
-      }
-    }
-    require(any, "no cell of {} fits '{}'", recipe_.name, options_.cells);
   }
 
   /// All trials have the same images.
