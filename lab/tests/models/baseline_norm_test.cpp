@@ -89,19 +89,6 @@ TEST(BaselineNorm, AutocastLeavesTheStatisticsAlone) {
   EXPECT_TRUE(torch::equal(plain, mixed));
 }
 
-/// A run folder stores the same state for this norm as for the library's layer.
-TEST(BaselineNorm, HasTheStateOfTheLayerInItsPlace) {
-  for (const char* kind : {"zca", "pca"}) {
-    const auto ours = make_norm({.kind = kind, .group_size = 4, .rule = "power_method"}, 8),
-               theirs = make_norm({.kind = kind, .group_size = 4}, 8);
-    EXPECT_TRUE(ours->as<BaselineNormImpl>());
-    const auto names = [](const torch::nn::Module& norm) {
-      return std::pair(norm.named_parameters().keys(), norm.named_buffers().keys());
-    };
-    EXPECT_EQ(names(*ours), names(*theirs)) << kind;
-  }
-}
-
 TEST(BaselineNorm, TheTextbookLayersAreTorchsWhereItIsFinite) {
   const Tensor x = activations({9, 4, 5}), dL_doutput = random(x.sizes(), 5);
   const nn::WhiteningOptions options{.num_features = 4, .rank = LeadingCount{2}};
