@@ -6,7 +6,6 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/wording.h"
-#include "lab/train/evaluate.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {

@@ -3,7 +3,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "lab/data/sources.h"
+#include "lab/data/data_set.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 

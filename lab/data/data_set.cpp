@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 
-#include "lab/data/sources.h"
 #include "lab/random.h"
 #include "lab/require.h"
 

@@ -53,4 +53,20 @@ DataSet load(const DataOptions& options);
 /// old file, and one that fails throws std::system_error that names it.
 void pack(const DataSet& data, const std::filesystem::path& file);
 
+// The sources behind load(), one file each, and what they share.
+
+DataSet load_synthetic(const DataOptions& options);
+DataSet load_cifar(const DataOptions& options);
+DataSet load_packed(const DataOptions& options);
+
+/// What a limit keeps: images chosen at random, evenly over the classes, in their original order. 0 keeps all.
+Images limited(const Images& images, std::int64_t limit, std::uint64_t seed);
+
+/// The largest centred squares of the images, scaled to size x size: bilinear, over all pixels that a new one covers. 0
+/// keeps the size.
+Images resized(const Images& images, std::int64_t size);
+
+/// Sets mean and deviation from the training pixels.
+void measure(DataSet& data);
+
 }  // namespace keel::lab

@@ -169,14 +169,4 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
   return names;
 }
 
-std::string shown_setting(const Group& group, const std::string& name) {
-  static const std::map<std::string, std::set<std::string>> of_norms{
-      {"components", {"pca"}},       {"energy", {"pca"}}, {"group_size", {"pca", "zca"}},
-      {"parameter", {"pca", "zca"}}, {"rank", {"zca"}},   {"rule", {"pca", "zca"}}};
-  const Run& run = group.runs.front();
-  const auto of = of_norms.find(name);
-  const bool counts = of == of_norms.end() || of->second.contains(run.setting("norm"));
-  return counts ? run.setting(name) : "";
-}
-
 }  // namespace keel::lab::report

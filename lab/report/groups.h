@@ -40,7 +40,4 @@ std::string layer_name(const TrainOptions& options);
 /// The settings that differ between groups.
 std::vector<std::string> differing_settings(const std::vector<Group>& groups);
 
-/// A setting of the group's runs. Empty where it says nothing about them: BatchNorm has no gradient rule.
-std::string shown_setting(const Group& group, const std::string& name);
-
 }  // namespace keel::lab::report

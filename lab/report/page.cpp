@@ -163,7 +163,6 @@ std::string numbers(const PageOptions& options) {
 }
 
 std::string settings(const std::vector<Group>& groups) {
-  const auto text = [](const std::string& value) { return value.empty() ? "-" : value; };
   const auto hidden = [](const std::string& title, const Table& table) {
     return fmt::format("<details><summary>{}</summary>{}</details>\n", title, table.html());
   };
@@ -171,20 +170,9 @@ std::string settings(const std::vector<Group>& groups) {
   const auto differing = differing_settings(groups);
   std::set<std::string> left_out(differing.begin(), differing.end());
   left_out.insert({"seed", "run", "resume"});
-  if (!differing.empty()) {
-    std::vector<std::string> heading{""};
-    heading.insert(heading.end(), differing.begin(), differing.end());
-    Table table(heading, heading.size());
-    for (const Group& group : groups) {
-      std::vector<std::string> row{group.label};
-      for (const auto& name : differing) row.push_back(text(shown_setting(group, name)));
-      table.add(row);
-    }
-    out += "<h3>What differs</h3>\n" + table.html();
-  }
   Table shared({"option", "value"}, 2);
   for (const auto& [name, value] : groups.front().runs.front().settings)
-    if (!left_out.count(name)) shared.add({name, text(value)});
+    if (!left_out.count(name)) shared.add({name, value.empty() ? "-" : value});
   out += hidden(groups.size() > 1 ? "What all runs share" : "All settings", shared);
   const auto further = further_errors(groups);
   std::vector<std::string> of_runs{"folder", "seed", "status", "test error"};

@@ -1,4 +1,4 @@
-#include "lab/train/evaluate.h"
+#include "lab/train/trainer.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

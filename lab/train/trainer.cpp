@@ -13,7 +13,6 @@
 #include "lab/require.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/checkpoint.h"
-#include "lab/train/evaluate.h"
 #include "lab/train/recalibrate.h"
 #include "lab/train/signals.h"
 #include "lab/train/step.h"

@@ -46,27 +46,6 @@ TEST(Recipe, ACellsNameStaysInItsFolder) {
   EXPECT_EQ(message_of("[cells.\"v1.5-a_b\"]\n[schedule.short]\n"), "no error");
 }
 
-// As printed in the paper.
-TEST(Recipe, ThePapersFigures) {
-  const Recipe table2 = read_recipe(kExperiments / "table2" / "recipe.toml");
-  const auto* svd = table2.find("svd-d4");
-  ASSERT_NE(svd, nullptr);
-  EXPECT_EQ(svd->paper.least, 4.59);
-  EXPECT_EQ(svd->paper.mean, 4.54);
-  EXPECT_EQ(svd->paper.success, 46.7);
-  EXPECT_EQ(table2.find("pi-d8")->paper.success, 6.7);
-  EXPECT_EQ(table2.find("pi-d64")->paper.success, 0);
-  EXPECT_EQ(table2.find("ours-d64")->paper.mean, 4.59);
-  EXPECT_FALSE(table2.find("exact-d64")->paper.any());
-  const TrainOptions options = cell_options(table2, *table2.find("ours-d16"), "paper", kData);
-  EXPECT_EQ(options.model.norm.kind, "zca");
-  EXPECT_EQ(options.model.norm.group_size, 16);
-  EXPECT_EQ(options.model.norm.rule, "power_iteration");
-  EXPECT_EQ(options.model.norm.parameter, 19);
-  EXPECT_EQ(options.epochs, 350);
-  EXPECT_EQ(options.schedule, "paper");
-}
-
 TEST(Recipe, FiguresDrawCellsThatAreRun) {
   for (const Recipe& one : read_recipes(kExperiments)) {
     if (one.results_of.empty()) continue;

@@ -1,5 +1,3 @@
-#include "lab/train/evaluate.h"
-
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 

@@ -144,27 +144,6 @@ TEST(RecalibrateTest, SeedAndStepChooseTheImages) {
   EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of the process's numbers
 }
 
-TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
-  const DataSet data = test::small_data();
-  TrainOptions options = test::small_options("zca");
-  options.epochs = 6;
-  options.augmentation = false;
-  options.learning_rate = 0.05;
-  const test::TemporaryFolder folder;
-  options.run = folder.path();
-  Recorder told;
-  train(options, data, told);
-  ResNet model = load_model(*newest_checkpoint(folder.path(), {}));
-  for (Tensor& buffer : model->buffers()) buffer.zero_();
-  options.recalibrate = 6;
-  EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // chance is 0.75
-  EXPECT_LT(evaluate(model, data.test, data, options, 36).error, 0.4);
-  EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // the model keeps them
-  DataSet few = test::small_data(8);
-  EXPECT_EQ(test::error_of([&] { evaluate(model, few.test, few, options, 36); }),
-            "expected at least a batch of 16 training images, got 8");
-}
-
 // In the first layer the statistics that follow are those of the images, whatever happened to the weights.
 TEST(FollowTest, TheFirstNormHasTheStatisticsThatRecalibratingGives) {
   const DataSet data = test::small_data(32);
