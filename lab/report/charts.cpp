@@ -69,6 +69,11 @@ Chart over_steps(const std::vector<Group>& groups, const char* title, double Ste
 
 }  // namespace
 
+Chart& chart_of(Charts& charts, const std::string& title, const Chart& added) {
+  const auto found = std::ranges::find(charts, title, [](const auto& one) { return one.first; });
+  return found != charts.end() ? found->second : charts.emplace_back(title, added).second;
+}
+
 Charts curve_charts(const std::vector<Group>& groups) {
   using enum Axis::Kind;
   Charts charts;
@@ -97,15 +102,12 @@ Charts spectrum_charts(const std::vector<Group>& groups) {
   Charts charts;
   for (const Group& group : groups)
     for (const LayerSpectrum& layer : group.runs.front().spectra) {
-      auto chart = std::ranges::find(charts, layer.name, [](const auto& one) { return one.first; });
-      if (chart == charts.end())
-        chart =
-            charts.insert(chart, {layer.name,
-                                  {.description = "Eigenvalues of the covariance of " + layer.name,
-                                   .x_label = "eigenvalue, from the largest",
-                                   .y_axis = Axis::Kind::logarithmic,
-                                   .points = true,
-                                   .values = true}});
+      Chart& chart = chart_of(charts, layer.name,
+                              {.description = "Eigenvalues of the covariance of " + layer.name,
+                               .x_label = "eigenvalue, from the largest",
+                               .y_axis = Axis::Kind::logarithmic,
+                               .points = true,
+                               .values = true});
       Curve points{.label = group.label};
       for (std::size_t k = 0; k < layer.groups.front().values.size(); ++k) {
         std::vector<double> values;
@@ -116,7 +118,7 @@ Charts spectrum_charts(const std::vector<Group>& groups) {
         points.y.push_back(s.mean);
         if (layer.groups.size() > 1) points.low.push_back(s.least), points.high.push_back(s.most);
       }
-      if (has_numbers(points)) chart->second.curves.push_back(points);
+      if (has_numbers(points)) chart.curves.push_back(points);
     }
   std::erase_if(charts, [](const auto& one) { return one.second.curves.empty(); });
   return charts;

@@ -96,13 +96,5 @@ TEST(Recipe, MistakesAreNamed) {
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "paper", Json::object()), Error);
 }
 
-TEST(Recipe, CostCountsEachTrialOnce) {
-  const Recipe one = recipe(
-      "trials = 5\n[schedule.short]\nepochs = 10\n[cells.a]\n[cells.b]\nstep_milliseconds = 6.2\n"
-      "[cells.c]\nsame_as = \"a\"\n");
-  // 5 trials x 10 epochs x 390 steps x (3.1 + 6.2) ms = 3.02 minutes.
-  EXPECT_EQ(cost(one, "short"), "10 trials (2 cells x 5) of 10 epochs, about 3 GPU minutes");
-}
-
 }  // namespace
 }  // namespace keel::lab::reproduce
