@@ -12,7 +12,7 @@ DeviceScope::DeviceScope(torch::Device device) {
 }
 DeviceScope::~DeviceScope() = default;
 
-std::unique_ptr<StepGraph> capture(const std::function<void()>&) {
+Replay capture(const std::function<void()>&) {
   throw Error("this LibTorch has no CUDA, and so no graphs");
 }
 bool has_cuda() { return false; }

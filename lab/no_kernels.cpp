@@ -1,7 +1,6 @@
 // For builds without the lab's CUDA kernels, in place of the files fused_*_cuda.cpp.
 
 #include "keel/error.h"
-#include "lab/data/fused_augment.h"
 #include "lab/models/fused_norm.h"
 #include "lab/train/fused_step.h"
 
@@ -16,22 +15,12 @@ using torch::Tensor;
 
 }  // namespace
 
-bool fuses_augment(const Tensor&, const Tensor&) { return false; }
-Tensor fused_augment(const Tensor&, const Tensor&, const Tensor&, std::int64_t,
-                     const AugmentOptions&) {
-  refuse("fused_augment");
-}
-
 bool fuses(const BatchNormImpl&, const Tensor&, const Tensor&) { return false; }
 Forked fused_norm(BatchNormImpl&, const Tensor&, const Tensor&, bool) { refuse("fused_norm"); }
 
 bool has_fused_step() { return false; }
 void fused_gather(const std::vector<GradientPiece>&, const Tensor&, const Tensor&) {
   refuse("fused_gather");
-}
-void fused_measure(const FusedReadings&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                   const Tensor&) {
-  refuse("fused_measure");
 }
 void fused_descend(const DescentBuffers&, const Tensor&, double, double) {
   refuse("fused_descend");

@@ -94,7 +94,6 @@ const std::vector<Command>& commands() {
       {"eval", "test error of a checkpoint on a data set", evaluate},
       {"report", "one HTML page and a table from run folders", report},
       {"inspect", "spectrum of a layer or a matrix, and each gradient rule's error on it", inspect},
-      {"bench", "time training steps with each layer", bench},
       {"reproduce", "run a table or figure of the paper, and compare with its figures", reproduce},
       {"data", "summarise or pack a data set", data},
   };

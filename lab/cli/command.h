@@ -42,7 +42,6 @@ const std::vector<Command>& commands();
 int train(const std::vector<std::string>& arguments);
 int evaluate(const std::vector<std::string>& arguments);
 int inspect(const std::vector<std::string>& arguments);
-int bench(const std::vector<std::string>& arguments);
 int report(const std::vector<std::string>& arguments);
 int reproduce(const std::vector<std::string>& arguments);
 int data(const std::vector<std::string>& arguments);

@@ -5,9 +5,7 @@
 #include "keel/torch/threads.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
-#include "lab/report/table.h"
 #include "lab/report/wording.h"
-#include "lab/train/evaluate.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {
@@ -17,23 +15,11 @@ using lab::report::put;
 
 using lab::report::percent;
 
-void print_classes(const lab::Evaluation& result, const std::vector<std::string>& classes) {
-  lab::report::Table table({"class", "images", "error"});
-  const auto counts = result.confusion.accessor<std::int64_t, 2>();
-  for (std::size_t i = 0; i < classes.size() && std::int64_t(i) < counts.size(0); ++i) {
-    std::int64_t images = 0;
-    for (std::int64_t j = 0; j < counts.size(1); ++j) images += counts[i][j];
-    table.add({classes[i], fmt::format("{}", images),
-               percent(1 - double(counts[i][i]) / double(images))});  // "-" without images
-  }
-  put(stdout, "\n{}", table.aligned());
-}
-
 }  // namespace
 
 int evaluate(const std::vector<std::string>& arguments) {
   std::string where, split = "test";
-  bool json = false, classes = false;
+  bool json = false;
   std::int64_t recalibrate = 0;
   lab::TrainOptions given;
   const auto app = make_app(
@@ -46,7 +32,6 @@ int evaluate(const std::vector<std::string>& arguments) {
                   "evaluate a second time, with running statistics recomputed from this many "
                   "training batches")
       ->check(within({1, 1e9}));
-  app->add_flag("--classes", classes, "print the error of each class too");
   app->add_flag("--json", json, "print JSON");
   using lab::About;
   add_options(*app, given,
@@ -95,7 +80,6 @@ int evaluate(const std::vector<std::string>& arguments) {
   if (recalibrate > 0)
     put(stdout, "recomputed from {} training batches: error {}, loss {:.4f}\n", recalibrate,
         percent(again.error, 2), again.loss);
-  if (classes) print_classes(result, checkpoint.classes);
   return kDone;
 }
 

@@ -1,18 +1,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/nn/modules/conv.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "keel/torch/moments.h"
 #include "keel/torch/threads.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
-#include "lab/data/augment.h"
 #include "lab/report/npy.h"
 #include "lab/report/run_folder.h"
 #include "lab/report/spectrum_study.h"
@@ -29,8 +25,7 @@ using torch::Tensor;
 struct InspectedMatrixOptions {
   std::string layer;  ///< its name in the network; empty means the first one under test
   std::int64_t group = 0;
-  std::optional<double> eps;   ///< empty means the layer's own, or 0 for .npy files
-  std::int64_t images = 1024;  ///< images for a checkpoint's network
+  std::optional<double> eps;  ///< empty means the layer's own, or 0 for .npy files
 };
 
 struct InspectedMatrix {
@@ -69,31 +64,27 @@ InspectedMatrix from_npy(const std::filesystem::path& file, const InspectedMatri
 }
 
 /// The requested layer, or the first one.
-template <typename Layers>
-const auto& chosen(const Layers& layers, const std::string& name, const std::string& where) {
+const lab::report::LayerSpectrum& chosen(const lab::report::Run& run, const std::string& name) {
   std::vector<std::string> names;
-  for (const auto& layer : layers) {
+  for (const auto& layer : run.spectra) {
     if (name.empty() || layer.name == name) return layer;
     names.push_back(layer.name);
   }
   throw UsageError(fmt::format("expected --layer to be one of {}, got '{}' ({})",
-                               fmt::join(names, ", "), name, where));
+                               fmt::join(names, ", "), name, run.folder.string()));
 }
 
 InspectedMatrix from_run(const std::filesystem::path& folder,
                          const InspectedMatrixOptions& options) {
   const std::string name = folder.string();
   const auto run = lab::report::read_run(folder);
-  require(
-      !run.spectra.empty(),
-      "the layer of {} has no spectrum; its checkpoint's file gives the covariance of its input",
-      name);
-  const auto& layer = chosen(run.spectra, options.layer, name);
+  require(!run.spectra.empty(), "the layer of {} has no spectrum", name);
+  const auto& layer = chosen(run, options.layer);
   const auto groups = std::int64_t(layer.groups.size());
   require_group(options.group, groups, name);
   const auto& rows = layer.groups[std::size_t(options.group)].covariance;
   const auto n = std::int64_t(rows.size());
-  require(n > 0, "{} has no covariance of {}, group {}; a checkpoint's file gives it",
+  require(n > 0, "{} has no covariance of {}, group {}",
           (folder / lab::run_files::kSpectrum).string(), layer.name, options.group);
   Tensor covariance = torch::empty({n, n}, torch::kDouble);
   for (std::int64_t i = 0; i < n; ++i)
@@ -108,55 +99,10 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
                       of_group(options.group, groups), eps)};
 }
 
-/// The input of the norm with that name.
-Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& images) {
-  struct Found {
-    Tensor input;
-  };
-  const lab::Watch watch = [&](const std::string& layer, const Tensor& input, const Tensor&) {
-    if (layer == norm) throw Found{input};  // skips the rest of the network
-  };
-  try {
-    model->forward(images, &watch);
-  } catch (const Found& found) {
-    return found.input;
-  }
-  throw Error("there is no layer called " + norm);
-}
-
-InspectedMatrix from_checkpoint(const std::filesystem::path& file,
-                                const InspectedMatrixOptions& options) {
-  const lab::Checkpoint checkpoint = open_checkpoint(file.string());
-  const auto& norm = checkpoint.options.model.norm;
-  const lab::DataSet data = lab::load(checkpoint.options.data);
-  const torch::NoGradGuard no_grad;
-  lab::ResNet model = lab::load_model(checkpoint);
-  model->eval();
-  const auto count = std::min(options.images, data.train.count());
-  const Tensor input =
-      lab::normalise(data.train.pixels.narrow(0, 0, count), lab::augment_options(data, 0));
-  const auto sites = lab::tested_sites(checkpoint.options.model);
-  const std::string name = chosen(sites, options.layer, file.string()).name;
-  const Tensor activations = input_of(model, name, input);
-  const auto channels = activations.size(1);
-  const auto groups = norm.group_size > 0 ? channels / norm.group_size : 1;
-  require_group(options.group, groups, file.string());
-  const double eps = options.eps.value_or(norm.eps);
-  const Tensor covariance = keel::moments(activations.to(torch::kDouble), groups).covariance;
-  return {shifted(covariance[options.group], norm.kind == "pca", eps),
-          fmt::format("{}: step {}, {}'s matrix over {} images of {}{}, eps {:g}", file.string(),
-                      checkpoint.position.step, name, count, data.name,
-                      of_group(options.group, groups), eps)};
-}
-
-/// Reads a .npy file, the spectrum.json of a run folder, or a checkpoint. For a checkpoint, computes the covariance
-/// from the checkpoint's own data set, with the network in evaluation mode. A PCA layer standardises it first.
 InspectedMatrix inspected_matrix(const std::filesystem::path& where,
                                  const InspectedMatrixOptions& options) {
   require(std::filesystem::exists(where), "{} is not there", where.string());
-  if (where.extension() == ".npy") return from_npy(where, options);
-  if (std::filesystem::exists(where / lab::run_files::kSpectrum)) return from_run(where, options);
-  return from_checkpoint(where, options);
+  return where.extension() == ".npy" ? from_npy(where, options) : from_run(where, options);
 }
 
 using lab::report::Neighbours;
@@ -172,7 +118,7 @@ std::string terms_text(double terms) {
   return std::isfinite(terms) ? fmt::format("{:.0f}", terms) : "no number";
 }
 
-void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::string& function) {
+void print(const InspectedMatrix& source, const SpectrumStudy& s) {
   const double largest = s.values.front(), smallest = s.values.back();
   put(stdout, "{}\n", source.description);
   put(stdout, "n = {}, eigenvalues {} ... {}, condition {}\n", s.values.size(), number(largest),
@@ -195,49 +141,25 @@ void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::str
     rules.add({rule.rule, rule.finite ? fmt::format("{:.2e}", rule.error) : "not finite",
                rule.finite ? fmt::format("{:.6f}", rule.cosine) : "-"});
   put(stdout,
-      "\nclosest neighbours\n{}\ngradient of <W, f(M)>, f = {}, against the exact one in "
-      "float64\n{}",
-      closest.aligned(), function, rules.aligned());
-}
-
-nlohmann::json to_json(const InspectedMatrix& source, const SpectrumStudy& s,
-                       const std::string& function) {
-  nlohmann::json pairs = nlohmann::json::array(), rules = nlohmann::json::array();
-  for (const auto& pair : s.neighbours) {
-    pairs.push_back({{"index", pair.index},
-                     {"gap", pair.gap()},
-                     {"ratio", pair.ratio()},
-                     {"terms", table1_terms(pair.ratio())}});
-  }
-  for (const auto& rule : s.rules) {
-    const auto figure = [&](double value) {
-      return rule.finite ? nlohmann::json(value) : nlohmann::json();
-    };
-    rules.push_back({{"rule", rule.rule},
-                     {"finite", rule.finite},
-                     {"error", figure(rule.error)},
-                     {"cosine", figure(rule.cosine)}});
-  }
-  return {{"source", source.description},  {"values", s.values},
-          {"neighbours", pairs},           {"rank", s.rank},
-          {"function", function},          {"rules", rules},
-          {"energy_count", s.energy_count}};
+      "\nclosest neighbours\n{}\ngradient of <W, M^(-1/2)>, against the exact one in float64\n{}",
+      closest.aligned(), rules.aligned());
 }
 
 }  // namespace
 
 int inspect(const std::vector<std::string>& arguments) {
-  std::string where, function = "inv_sqrt";
+  std::string where;
   InspectedMatrixOptions from;
   lab::report::StudyOptions options;
-  bool json = false;
-  const auto app = make_app("inspect",
-                            "The spectrum of a run's layer, of a checkpoint's, or of a matrix in a "
-                            ".npy file: gaps, ratios, the number of terms that the paper's Table 1 "
-                            "asks for, and each gradient rule's error.");
-  app->add_option("RUN", where,
-                  "run folder (the layer's covariance at its last step), checkpoint file (computed "
-                  "from images), or .npy file with (n, n) or (groups, n, n) numbers")
+  const auto app =
+      make_app("inspect",
+               "The spectrum of a run's layer, or of a matrix in a .npy file: gaps, "
+               "ratios, the number of terms that the paper's Table 1 asks for, and each "
+               "gradient rule's error.");
+  app->add_option(
+         "RUN", where,
+         "run folder (the layer's covariance at its last step), or .npy file with (n, n) or "
+         "(groups, n, n) numbers")
       ->required();
   app->add_option("--layer", from.layer,
                   "which of the layers, by its name in the network [the first one under test]")
@@ -247,22 +169,10 @@ int inspect(const std::vector<std::string>& arguments) {
       ->capture_default_str();
   app->add_option("--eps", from.eps, "added to the diagonal [the layer's; 0 for .npy]")
       ->check(within({0, 1e6}));
-  app->add_option("--images", from.images, "checkpoint: training images to compute from")
-      ->check(within({1, 1000000}))
-      ->capture_default_str();
-  app->add_option("--function", function, "f of the loss <W, f(M)>")
-      ->check(CLI::IsMember({"inv_sqrt", "sqrt", "inv", "log", "exp"}))
-      ->capture_default_str();
   app->add_option("--terms", options.terms, "terms of the series [each rule's own]")
       ->check(within({1, 1000000}));
-  app->add_option("--draws", options.draws, "number of random W to average the errors over")
-      ->check(within({1, 1000}))
-      ->capture_default_str();
-  app->add_option("--seed", options.seed, "seed of W")->capture_default_str();
-  app->add_flag("--json", json, "print JSON, with all neighbours");
   if (const auto code = parse(*app, arguments)) return *code;
   keel::use_all_cores();
-  options.function = keel::spectral_function(function);
   const InspectedMatrix source = inspected_matrix(where, from);
   const SpectrumStudy result = [&] {
     try {
@@ -271,12 +181,7 @@ int inspect(const std::vector<std::string>& arguments) {
       throw Error(fmt::format("{} ({})", error.what(), source.description));
     }
   }();
-  if (json)
-    put(stdout, "{}\n",
-        to_json(source, result, function)
-            .dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
-  else
-    print(source, result, function);
+  print(source, result);
   return kDone;
 }
 

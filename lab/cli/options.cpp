@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "lab/cli/command.h"
-#include "lab/report/settings.h"
 #include "lab/report/wording.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
@@ -92,7 +91,7 @@ CLI::Option* declare(CLI::App& app, const std::string& name, Field& field, const
 }  // namespace
 
 CLI::Validator within(const Range& range) {
-  const auto text = lab::report::valid_text(range);
+  const auto text = lab::valid_text(range);
   return CLI::Validator(
       [range, text](std::string& given) {
         double value = 0;

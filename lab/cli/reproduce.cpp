@@ -5,6 +5,7 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/measure.h"
 #include "lab/reproduce/page.h"
@@ -27,7 +28,7 @@ struct ReproduceCommand {
   std::string name, out;
   fs::path recipes = "lab/experiments";
   std::vector<Recipe> all;  ///< in that folder
-  bool list = false, page = false, trial = false;
+  bool list = false, page = false;
   RunOptions run;
   lab::TrainOptions train;
 
@@ -78,7 +79,6 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
          "keep each trial's run folder in this folder, so that interrupted trials can continue")
       ->type_name("FOLDER");
   app.add_flag("--fresh", run.fresh, "discard existing results");
-  app.add_flag("--trial", command.trial)->group("");  // for its own child processes
 }
 
 std::string command_text(const std::vector<std::string>& arguments) {
@@ -96,23 +96,16 @@ const Recipe& recipe_named(const std::vector<Recipe>& all, const std::string& na
   throw UsageError(fmt::format("expected one of {}, got '{}'", names, name));
 }
 
-void print_list(const ReproduceCommand& command) {
-  std::size_t width = 0;
-  for (const Recipe& recipe : command.all) width = std::max(width, recipe.name.size());
-  for (const Recipe& recipe : command.all) {
-    put(stdout, "{:<{}}  {}\n{:<{}}  {}", recipe.name, width, recipe.title, "", width,
-        cost(recipe, recipe.default_schedule));
-    if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
-        !recipe.settings.contains("cost"))
-      put(stdout, "; paper: {}", cost(recipe, "paper"));
-    put(stdout, "\n");
-  }
+void print_list(const std::vector<Recipe>& all) {
+  lab::report::Table table({"experiment", "what", "cost"}, 3);
+  for (const Recipe& recipe : all)
+    table.add({recipe.name, recipe.title, cost(recipe, recipe.default_schedule)});
   put(stdout,
-      "\nGPU minutes are counted at {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on "
-      "an\n"
-      "H200; {} steps an epoch) where the recipe says nothing else; without a graph a step takes\n"
-      "about 9 ms.\n",
-      kStepMilliseconds, kStepsPerEpoch);
+      "{}\nGPU minutes are counted at {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, "
+      "on "
+      "an\nH200; {} steps an epoch) where the recipe says nothing else; without a graph a step "
+      "takes\nabout 9 ms.\n",
+      table.aligned(), kStepMilliseconds, kStepsPerEpoch);
 }
 
 void write_page_of(const Recipe& recipe, const fs::path& folder) {
@@ -174,7 +167,7 @@ void check_request(const Recipe& recipe, const RunOptions& run) {
     for (const Cell& cell : recipe.cells) {
       if (!cell.same_as.empty() || !matches(run.cells, cell.name)) continue;
       any = true;
-      if (!run.given.empty()) cell_options(recipe, cell, run.schedule, run.given);
+      cell_options(recipe, cell, run.schedule, run.given);
     }
     require(any, "no cell of {} fits '{}'", recipe.name, run.cells);
   });
@@ -208,15 +201,11 @@ int reproduce(const std::vector<std::string>& arguments) {
   add_own_options(*app, command);
   add_options(*app, command.train, train_option_names(), "the recipe's");
   if (const auto code = parse(*app, arguments)) return *code;
-  if (command.trial) {
-    run_requested_trial();
-    return kDone;
-  }
   if (command.name.empty() && !command.list && !command.page)
     throw UsageError("expected the name of an experiment; --list prints them");
   command.all = read_recipes(command.recipes);
   if (command.list) {
-    print_list(command);
+    print_list(command.all);
     return kDone;
   }
   if (command.page) {

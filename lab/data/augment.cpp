@@ -1,22 +1,11 @@
 #include "lab/data/augment.h"
 
-#include "lab/data/fused_augment.h"
 #include "lab/random.h"
 
 namespace keel::lab {
 namespace {
 
 using torch::Tensor;
-
-constexpr std::int64_t kLow32 = 0xffffffff;
-
-/// A 32-bit hash in int64 tensors, because unsigned types have no arithmetic there. The factor is below 2^31, so no
-/// product overflows.
-Tensor mixed(Tensor x) {
-  for (int round = 0; round < 2; ++round)
-    x = x.bitwise_xor(x.bitwise_right_shift(16)).mul_(0x45d9f3b).bitwise_and_(kLow32);
-  return x.bitwise_xor(x.bitwise_right_shift(16));
-}
 
 /// Scalars are passed to kernels as arguments. A tensor of constants would be copied from the host, which a CUDA
 /// graph cannot capture. One multiplication and one addition round the same on every device.
@@ -49,50 +38,50 @@ AugmentOptions augment_options(const DataSet& data, std::uint64_t seed) {
   return options;
 }
 
-Tensor augment(const Tensor& pixels, const Tensor& indices, const Tensor& epoch,
+Tensor random_crops(const AugmentOptions& options, std::int64_t epoch, std::int64_t count,
+                    std::int64_t width) {
+  TORCH_CHECK(options.padding >= 0 && options.padding < 4096,
+              "keel::lab::random_crops: expected padding from 0 to 4095, got ", options.padding);
+  constexpr std::uint64_t kLow31 = 0x7fffffff;
+  const std::uint64_t key = hashed(options.seed, 0) & kLow31,
+                      of_epoch = (std::uint64_t(epoch) & kLow31) * 0x6c8e9cf5;
+  const std::int64_t places = 2 * options.padding + 1;
+  const Tensor crops = torch::empty({count, 3}, torch::kLong);
+  auto* crop = crops.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i, crop += 3) {
+    // Odd factors keep (epoch, index) distinct.
+    auto hash = std::uint32_t((std::uint64_t(i) & kLow31) * 0x2545f491 ^ of_epoch ^ key);
+    for (int round = 0; round < 2; ++round) hash = (hash ^ hash >> 16) * 0x45d9f3b;
+    hash ^= hash >> 16;
+    // 15 bits for each offset, the top bit for the flip.
+    const auto offset = [&](int bits) {
+      return (std::int64_t(hash >> bits & 0x7fff) * places >> 15) - options.padding;
+    };
+    const bool flipped = options.flip && hash >> 31 != 0;
+    crop[0] = offset(0);
+    crop[1] = flipped ? -1 : 1;
+    crop[2] = (flipped ? width - 1 : 0) + offset(15);
+  }
+  return crops;
+}
+
+Tensor augment(const Tensor& pixels, const Tensor& indices, const Tensor& crops,
                const AugmentOptions& options) {
   require_pixels("keel::lab::augment", pixels);
   TORCH_CHECK(indices.dim() == 1 && indices.scalar_type() == torch::kLong,
               "keel::lab::augment: expected int64 indices (B), got ", indices.scalar_type(), " ",
               indices.sizes());
-  TORCH_CHECK(epoch.dim() == 0 && epoch.scalar_type() == torch::kLong,
-              "keel::lab::augment: expected an int64 scalar tensor as epoch, got ",
-              epoch.scalar_type(), " ", epoch.sizes());
-  TORCH_CHECK(options.padding >= 0 && options.padding < 4096,
-              "keel::lab::augment: expected padding from 0 to 4095, got ", options.padding);
+  TORCH_CHECK(crops.dim() == 2 && crops.size(0) == pixels.size(0) && crops.size(1) == 3 &&
+                  crops.scalar_type() == torch::kLong,
+              "keel::lab::augment: expected int64 crops (", pixels.size(0), ", 3), got ",
+              crops.scalar_type(), " ", crops.sizes());
   const torch::NoGradGuard no_grad;
-  const std::int64_t height = pixels.size(2), width = pixels.size(3), padding = options.padding;
-  const std::int64_t places = 2 * padding + 1;
-
-  // Odd factors keep (epoch, index) distinct. Both have 31 bits, so nothing overflows.
-  const std::int64_t key = std::int64_t(hashed(options.seed, 0) & 0x7fffffff);
-  if (options.fused && epoch.device() == pixels.device() && fuses_augment(pixels, indices))
-    return fused_augment(pixels, indices, epoch, key, options);
-  const Tensor of_epoch = epoch.bitwise_and(0x7fffffff).mul_(0x6c8e9cf5);
-  const Tensor hash = mixed(indices.bitwise_and(0x7fffffff)
-                                .mul_(0x2545f491)
-                                .bitwise_xor(of_epoch)
-                                .bitwise_xor_(key)
-                                .bitwise_and_(kLow32))
-                          .view({-1, 1, 1, 1});
-
-  // 15 bits for each offset, the top bit for the flip.
-  const auto offset = [&](std::int64_t shift) {
-    return hash.bitwise_right_shift(shift)
-        .bitwise_and_(0x7fff)
-        .mul_(places)
-        .bitwise_right_shift(15)
-        .sub_(padding);
-  };
+  const std::int64_t height = pixels.size(2), width = pixels.size(3);
+  const Tensor chosen = crops.index_select(0, indices);
+  const auto part = [&](std::int64_t k) { return chosen.select(1, k).view({-1, 1, 1, 1}); };
   const auto integers = indices.options();
-  const Tensor rows = torch::arange(height, integers).view({1, 1, -1, 1}) + offset(0);
-  Tensor columns = torch::arange(width, integers).view({1, 1, 1, -1});
-  if (options.flip) {
-    const Tensor flipped = hash.bitwise_right_shift(31);
-    columns = columns * flipped.mul(-2).add_(1) + flipped * (width - 1);
-  }
-  columns = columns + offset(15);
-
+  const Tensor rows = torch::arange(height, integers).view({1, 1, -1, 1}) + part(0);
+  const Tensor columns = torch::arange(width, integers) * part(1) + part(2);
   const Tensor row = rows.clamp(0, height - 1), column = columns.clamp(0, width - 1);
   const Tensor inside = rows.eq(row).logical_and(columns.eq(column));
   const Tensor channel = torch::arange(3, integers).view({1, 3, 1, 1});

@@ -3,7 +3,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "lab/data/sources.h"
+#include "lab/data/data_set.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
@@ -17,15 +18,10 @@ constexpr std::int64_t kSide = 32, kPixels = 3 * kSide * kSide;
 struct CifarFormat {
   const char *name, *folder;
   std::vector<std::string> train, test;
-  /// A record has one byte for each kind of label, then the pixels.
-  struct Labels {
-    const char* kind;   ///< value of DataOptions::labels
-    const char* names;  ///< the file with the class names
-    std::int64_t classes;
-  };
-  std::vector<Labels> labels;
+  const char* names;                  ///< the file with the class names
+  std::vector<std::int64_t> classes;  ///< of each byte before the pixels. The last one is the label
 
-  std::int64_t record() const { return std::int64_t(labels.size()) + kPixels; }
+  std::int64_t record() const { return std::int64_t(classes.size()) + kPixels; }
 };
 
 /// `source` is cifar10 or cifar100.
@@ -36,23 +32,13 @@ CifarFormat cifar_format(const std::string& source) {
             {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
              "data_batch_5.bin"},
             {"test_batch.bin"},
-            {{"fine", "batches.meta.txt", 10}}};
-  return {"CIFAR-100",
-          "cifar-100-binary",
-          {"train.bin"},
-          {"test.bin"},
-          {{"coarse", "coarse_label_names.txt", 20}, {"fine", "fine_label_names.txt", 100}}};
+            "batches.meta.txt",
+            {10}};
+  return {"CIFAR-100",  "cifar-100-binary",     {"train.bin"},
+          {"test.bin"}, "fine_label_names.txt", {20, 100}};
 }
 
-/// The index of the class among a record's label bytes.
-std::size_t label_byte(const CifarFormat& format, const std::string& kind) {
-  for (std::size_t k = 0; k < format.labels.size(); ++k)
-    if (format.labels[k].kind == kind) return k;
-  return 0;  // the format has only one kind
-}
-
-Images parse_records(const std::string& bytes, const CifarFormat& format, std::size_t label_at,
-                     const fs::path& file) {
+Images parse_records(const std::string& bytes, const CifarFormat& format, const fs::path& file) {
   const std::int64_t size = std::int64_t(bytes.size()), record = format.record();
   require_of(file, size > 0, "expected records of {} bytes, got an empty file", record);
   require_of(
@@ -64,24 +50,23 @@ Images parse_records(const std::string& bytes, const CifarFormat& format, std::s
                 torch::empty({count}, torch::kLong)};
   for (std::int64_t r = 0; r < count; ++r) {
     const char* at = bytes.data() + r * record;
-    for (std::size_t k = 0; k < format.labels.size(); ++k) {
-      const std::int64_t label = static_cast<unsigned char>(at[k]);
-      const std::int64_t most = format.labels[k].classes - 1;
+    for (std::size_t k = 0; k < format.classes.size(); ++k) {
+      const std::int64_t label = static_cast<unsigned char>(at[k]), most = format.classes[k] - 1;
       require_of(file, label <= most, "record {} (byte {}): expected a label from 0 to {}, got {}",
                  r, r * record + std::int64_t(k), most, label);
-      if (k == label_at) images.labels.data_ptr<std::int64_t>()[r] = label;
+      images.labels.data_ptr<std::int64_t>()[r] = label;
     }
-    std::memcpy(images.pixels.data_ptr<std::uint8_t>() + r * kPixels, at + format.labels.size(),
+    std::memcpy(images.pixels.data_ptr<std::uint8_t>() + r * kPixels, at + format.classes.size(),
                 std::size_t(kPixels));
   }
   return images;
 }
 
 Images read_images(const fs::path& folder, const std::vector<std::string>& files,
-                   const CifarFormat& format, std::size_t label_at) {
+                   const CifarFormat& format) {
   std::vector<torch::Tensor> pixels, labels;
   for (const std::string& name : files) {
-    const Images images = parse_records(read_file(folder / name), format, label_at, folder / name);
+    const Images images = parse_records(read_file(folder / name), format, folder / name);
     pixels.push_back(images.pixels);
     labels.push_back(images.labels);
   }
@@ -108,19 +93,16 @@ std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
 
 DataSet load_cifar(const DataOptions& options) {
   const CifarFormat format = cifar_format(options.source);
-  const std::size_t label_at = label_byte(format, options.labels);
   fs::path folder = options.path;
   require_of(folder, fs::is_directory(folder), "expected the folder with {}'s binary files",
              format.name);
   if (fs::is_directory(folder / format.folder)) folder /= format.folder;
 
   DataSet data;
-  const auto& labels = format.labels[label_at];
   data.name = format.name;
-  if (labels.kind == std::string("coarse")) data.name += " (coarse labels)";
-  data.classes = class_names(folder / labels.names, labels.classes);
+  data.classes = class_names(folder / format.names, format.classes.back());
   const auto read = [&](const std::vector<std::string>& files, std::int64_t limit) {
-    const Images all = read_images(folder, files, format, label_at);
+    const Images all = read_images(folder, files, format);
     return resized(limited(all, limit, options.seed), options.size);
   };
   data.train = read(format.train, options.train_limit);

@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 
-#include "lab/data/sources.h"
 #include "lab/random.h"
 #include "lab/require.h"
 
@@ -13,11 +12,6 @@ namespace keel::lab {
 
 const std::vector<std::string>& data_sources() {
   static const std::vector<std::string> names{"synthetic", "cifar10", "cifar100", "packed"};
-  return names;
-}
-
-const std::vector<std::string>& data_labels() {
-  static const std::vector<std::string> names{"fine", "coarse"};
   return names;
 }
 

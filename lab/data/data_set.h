@@ -33,7 +33,6 @@ struct DataOptions {
   /// synthetic: drawn at start-up. cifar10, cifar100: the binary files. packed: a file of pack() or scripts/pack-images.
   std::string source = "synthetic";
   std::filesystem::path path = {};  ///< for all sources but synthetic
-  std::string labels = "fine";      ///< cifar100: fine (100 classes) or coarse (20)
   /// Height and width, at least 4. Images of another size are cropped to a centred square and scaled. 0 keeps their
   /// size, which must then be the same for all.
   std::int64_t size = 32;
@@ -45,9 +44,6 @@ struct DataOptions {
 /// The names that DataOptions accepts as `source`.
 const std::vector<std::string>& data_sources();
 
-/// The names that it accepts as `labels`.
-const std::vector<std::string>& data_labels();
-
 void validate(const DataOptions& options);
 
 /// Throws keel::Error that names the file and the place in it.
@@ -56,5 +52,21 @@ DataSet load(const DataOptions& options);
 /// Writes the packed form: one safetensors file with a checksum. Writes atomically: an interrupted write leaves the
 /// old file, and one that fails throws std::system_error that names it.
 void pack(const DataSet& data, const std::filesystem::path& file);
+
+// The sources behind load(), one file each, and what they share.
+
+DataSet load_synthetic(const DataOptions& options);
+DataSet load_cifar(const DataOptions& options);
+DataSet load_packed(const DataOptions& options);
+
+/// What a limit keeps: images chosen at random, evenly over the classes, in their original order. 0 keeps all.
+Images limited(const Images& images, std::int64_t limit, std::uint64_t seed);
+
+/// The largest centred squares of the images, scaled to size x size: bilinear, over all pixels that a new one covers. 0
+/// keeps the size.
+Images resized(const Images& images, std::int64_t size);
+
+/// Sets mean and deviation from the training pixels.
+void measure(DataSet& data);
 
 }  // namespace keel::lab

@@ -6,7 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lab/data/sources.h"
+#include "lab/data/data_set.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 #include "lab/storage/safetensors.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lab/data/sources.h"
+#include "lab/data/data_set.h"
 #include "lab/random.h"
 
 namespace keel::lab {

@@ -1,17 +1,16 @@
 #include "lab/models/baselines.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/autograd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <numbers>
 #include <string>
 #include <vector>
 
 #include "keel/torch/eigh.h"
-#include "lab/random.h"
 
 namespace keel::lab {
 namespace {
@@ -20,39 +19,19 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// splitmix64's output function: maps a counter to 64 mixed bits.
-std::uint64_t mixed(std::uint64_t x) { return hashed(x + kGolden); }
-
-/// In the open interval (0, 1), so that the logarithm below is finite.
-double uniform(std::uint64_t counter) { return (double(mixed(counter) >> 11) + 0.5) * 0x1p-53; }
-
-double normal(std::uint64_t stream, std::uint64_t index) {
-  return std::sqrt(-2 * std::log(uniform(stream + 2 * index))) *
-         std::cos(2 * std::numbers::pi * uniform(stream + 2 * index + 1));
-}
-
-/// (n, n): column i is the start for eigenvector i. Uses our own generator, because LibTorch's may change.
-Tensor new_starts(const Tensor& matrix, std::int64_t seed) {
-  const std::int64_t n = matrix.size(-1);
-  const Tensor starts = torch::empty({n, n}, torch::kDouble);
-  double* const entries = starts.data_ptr<double>();
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t stream =
-        mixed(mixed(mixed(std::uint64_t(seed)) + std::uint64_t(n)) + std::uint64_t(i));
-    for (std::int64_t row = 0; row < n; ++row)
-      entries[row * n + i] = normal(stream, std::uint64_t(row));
-  }
-  return starts.to(matrix.options());
-}
-
-/// Made once per shape, because host data cannot be copied during graph capture.
+/// (n, n): column i is the start for eigenvector i. Made once per shape, because host data cannot be copied during graph
+/// capture.
 Tensor starts_of(const Tensor& matrix, std::int64_t seed) {
   using Key = std::tuple<std::string, torch::Dtype, std::int64_t, std::int64_t>;
   static std::mutex guard;
   static auto& known = *new std::map<Key, Tensor>;  // never freed: the device may be gone before it
   const std::lock_guard<std::mutex> lock(guard);
   Tensor& starts = known[{matrix.device().str(), matrix.scalar_type(), matrix.size(-1), seed}];
-  if (!starts.defined()) starts = new_starts(matrix, seed);
+  if (!starts.defined()) {
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t(seed));
+    const std::int64_t n = matrix.size(-1);
+    starts = torch::randn({n, n}, generator, torch::kDouble).to(matrix.options());
+  }
   return starts;
 }
 

@@ -80,7 +80,7 @@ template <typename Method>
 inline constexpr bool kCapturable = !std::is_same_v<Method, ReleasedTextbook>;
 
 /// Eigenvalues (..., n) and eigenvectors (..., n, n) are in the order found: largest magnitude first if it converged.
-/// The signs follow from the starts, which depend only on the seed, n and the eigenvector's index. Only the symmetric
+/// The signs follow from the starts, which depend only on the seed and n. Only the symmetric
 /// part of the matrix is used, so gradients are symmetric.
 std::tuple<torch::Tensor, torch::Tensor> power_method(const torch::Tensor& matrix,
                                                       const PowerMethod& options = {});

@@ -11,11 +11,24 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The non-tensor state that backward needs.
-struct Settings : torch::CustomClassHolder {
-  ProcessGroup processes;
-  double eps;
-  Settings(ProcessGroup group, double e) : processes(std::move(group)), eps(e) {}
+/// A sum over the processes, whose gradient is the sum of theirs.
+struct SumOverProcesses : torch::autograd::Function<SumOverProcesses> {
+  struct Group : torch::CustomClassHolder {
+    ProcessGroup processes;
+    explicit Group(ProcessGroup group) : processes(std::move(group)) {}
+  };
+  static Tensor forward(AutogradContext* context, const Tensor& own, const ProcessGroup& group) {
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<Group>(group));
+    Tensor sum = own.clone();
+    group.sum(sum);
+    return sum;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto group = context->saved_data["group"].toCapsule();
+    Tensor sum = gradients[0].clone();
+    static_cast<const Group&>(*group).processes.sum(sum);
+    return {sum, Tensor()};
+  }
 };
 
 /// Reshapes to (1, C, 1, 1, ...), to broadcast with activations.
@@ -24,81 +37,6 @@ Tensor per_channel(const Tensor& values, const Tensor& activations) {
   shape[1] = -1;
   return values.view(shape);
 }
-
-torch::Dtype statistics_type(const Tensor& input) {
-  return input.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
-}
-
-/// Mean and population variance of all processes' samples, and their number, in float64.
-std::tuple<Tensor, Tensor, Tensor> global_statistics(const Tensor& input,
-                                                     const ProcessGroup& processes) {
-  // LibTorch's CPU kernel does not support half types.
-  const Tensor x = input.is_cpu() ? input.to(statistics_type(input)) : input;
-  const auto [own_mean, own_variance] =
-      at::batch_norm_update_stats(x, /*running_mean=*/{}, /*running_var=*/{}, /*momentum=*/0);
-  const double count = double(input.numel() / input.size(1));
-  const Tensor mean = own_mean.to(torch::kDouble), variance = own_variance.to(torch::kDouble);
-  Tensor sums = torch::cat(
-      {count * mean, count * (variance + mean * mean), torch::full({1}, count, mean.options())});
-  processes.sum(sums);
-  const std::int64_t channels = mean.size(0);
-  const Tensor total = sums.narrow(0, 2 * channels, 1);
-  const Tensor global_mean = sums.narrow(0, 0, channels) / total;
-  const Tensor global_variance =
-      (sums.narrow(0, channels, channels) / total - global_mean * global_mean).clamp_min(0);
-  return {global_mean, global_variance, total};
-}
-
-struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
-  static variable_list forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
-                               const Tensor& bias, const ProcessGroup& processes, double eps) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto [mean, variance, count] = global_statistics(input, processes);
-    const auto type = statistics_type(input);
-    const Tensor m = mean.to(type), v = variance.to(type);
-    // Once the statistics are known, normalising is the same as in evaluation.
-    const Tensor output = std::get<0>(
-        at::native_batch_norm(input, weight, bias, m, v, /*training=*/false, /*momentum=*/0, eps));
-    context->mark_non_differentiable({mean, variance, count});
-    context->set_materialize_grads(false);
-    context->save_for_backward({input, weight, m, v, count});
-    context->saved_data["settings"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Settings>(processes, eps));
-    return {output, mean, variance, count};
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3],
-                 &count = saved[4];
-    const auto capsule = context->saved_data["settings"].toCapsule();
-    const auto& settings = static_cast<const Settings&>(*capsule);
-    // Other processes wait for this one's part, even if its own loss does not depend on the output.
-    const Tensor given = gradients[0].defined() ? gradients[0] : torch::zeros_like(input);
-    const torch::NoGradGuard no_grad;
-    // dL_dinput as if the statistics were constants, and this process's sums of dL_dy xhat and dL_dy. CUDA's kernel
-    // also needs the saved mean and inverse deviation.
-    const Tensor inverse = (variance.to(torch::kDouble) + settings.eps).rsqrt();
-    const auto [direct, dL_dweight, dL_dbias] = at::native_batch_norm_backward(
-        given.contiguous(input.suggest_memory_format()), input, weight, mean, variance, mean,
-        inverse.to(mean.scalar_type()), /*train=*/false, settings.eps, {true, true, true});
-    Tensor sums = torch::cat({dL_dbias, dL_dweight}).to(torch::kDouble);
-    settings.processes.sum(sums);
-    const std::int64_t channels = mean.size(0);
-    const Tensor shift = sums.narrow(0, 0, channels) / count,
-                 tilt = sums.narrow(0, channels, channels) / count;
-    // dL_dinput = direct - weight / deviation (shift + xhat tilt): affine in the input, per channel.
-    const Tensor scale = weight.to(torch::kDouble) * inverse;
-    const Tensor slope = -scale * inverse * tilt;
-    const Tensor offset = -scale * shift - slope * mean.to(torch::kDouble);
-    const auto type = statistics_type(input);
-    const Tensor dL_dinput =
-        at::addcmul(direct.to(type), input.to(type), per_channel(slope.to(type), input))
-            .add_(per_channel(offset.to(type), input))
-            .to(input.scalar_type());
-    return {dL_dinput, dL_dweight, dL_dbias, Tensor(), Tensor()};
-  }
-};
 
 }  // namespace
 
@@ -132,10 +70,28 @@ Tensor BatchNormImpl::forward(const Tensor& input) {
     track(mean, variance);
     return output;
   }
-  const variable_list out = SharedBatchNorm::apply(input, weight, bias, processes, eps);
-  const Tensor &mean = out[1], &variance = out[2], &count = out[3];
-  track(mean, variance * (count / (count - 1)));
-  return out[0];
+  return shared(input);
+}
+
+/// In torch's operators: the statistics in float64, and the rest in the activations' type, or in float32 for half types.
+Tensor BatchNormImpl::shared(const Tensor& input) {
+  const std::int64_t channels = input.size(1);
+  const auto type = input.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
+  const Tensor x = input.to(type);
+  const auto [own_variance, own_mean] =
+      at::var_mean(x, std::vector<std::int64_t>{0, 2, 3}, /*unbiased=*/false);
+  const Tensor m = own_mean.to(torch::kDouble), v = own_variance.to(torch::kDouble);
+  const double count = double(input.numel() / channels);
+  const Tensor sums = SumOverProcesses::apply(
+      count * torch::cat({m, v + m * m, torch::ones({1}, m.options())}), processes);
+  const Tensor total = sums.narrow(0, 2 * channels, 1).detach();
+  const Tensor mean = sums.narrow(0, 0, channels) / total;
+  const Tensor variance = (sums.narrow(0, channels, channels) / total - mean * mean).clamp_min(0);
+  track(mean, variance * (total / (total - 1)));
+  const Tensor scale = weight.to(torch::kDouble) * (variance + eps).rsqrt();
+  const Tensor shift = bias.to(torch::kDouble) - mean * scale;
+  return at::addcmul(per_channel(shift.to(type), x), x, per_channel(scale.to(type), x))
+      .to(input.scalar_type());
 }
 
 void BatchNormImpl::track(const Tensor& mean, const Tensor& variance) {

@@ -29,6 +29,8 @@ class BatchNormImpl : public torch::nn::Module {
   torch::Tensor barriers;  ///< grid barriers of the fused kernels
 
  private:
+  /// A training step of several processes.
+  torch::Tensor shared(const torch::Tensor& input);
   /// Updates the running statistics with those of a batch. Never synchronises.
   void track(const torch::Tensor& mean, const torch::Tensor& variance);
 };

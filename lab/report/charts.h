@@ -14,6 +14,9 @@ namespace keel::lab::report {
 /// Each with its title.
 using Charts = std::vector<std::pair<std::string, Chart>>;
 
+/// The chart of that title, which is added if it is missing.
+Chart& chart_of(Charts& charts, const std::string& title, const Chart& added);
+
 /// The errors at the end, and curves over epochs and steps, without charts that no run has numbers for.
 Charts curve_charts(const std::vector<Group>& groups);
 

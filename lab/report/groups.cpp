@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
-
-#include "lab/train/options.h"
 
 namespace keel::lab::report {
 namespace {
@@ -63,55 +62,6 @@ void label_groups(std::vector<Group>& groups) {
       if (of_the_layer(name) && name != "norm" && name != "rule")
         group.label += fmt::format(", {} {}", words(name), group.runs.front().setting(name));
   }
-}
-
-struct Sample {
-  double x;
-  std::vector<double> values;  // one for each run with this x
-};
-
-Trace averaged(const std::vector<Sample>& samples, Average average, std::size_t points,
-               bool several) {
-  Trace trace;
-  const std::size_t block = std::max<std::size_t>(1, (samples.size() + points - 1) / points);
-  for (std::size_t i = 0; i < samples.size(); i += block) {
-    std::vector<double> values;
-    const std::size_t end = std::min(samples.size(), i + block);
-    for (std::size_t j = i; j < end; ++j)
-      values.insert(values.end(), samples[j].values.begin(), samples[j].values.end());
-    if (average == Average::geometric) {
-      std::vector<double> logs;
-      for (const double value : values)
-        if (value > 0) logs.push_back(std::log(value));
-      const Spread s = spread(logs);
-      // Zeros have no logarithm. If there are only zeros, the mean is zero.
-      const bool zero = logs.empty() && spread(values).count > 0;
-      trace.y.push_back(zero ? 0 : std::exp(s.mean));
-      trace.low.push_back(zero ? 0 : std::exp(s.least));
-      trace.high.push_back(zero ? 0 : std::exp(s.most));
-    } else {
-      const Spread s = spread(values);
-      const double side = std::isfinite(s.deviation) ? s.deviation : 0;
-      trace.y.push_back(s.mean);
-      // If no value is negative, the band does not go below zero.
-      trace.low.push_back(s.least >= 0 ? std::max(0.0, s.mean - side) : s.mean - side);
-      trace.high.push_back(s.mean + side);
-    }
-    trace.x.push_back(samples[end - 1].x);
-  }
-  if (!several) trace.low.clear(), trace.high.clear();
-  return trace;
-}
-
-template <typename Records, typename At, typename Value>
-std::vector<Sample> collected(const Group& group, const Records& records, const At& at,
-                              const Value& value) {
-  std::map<double, std::vector<double>> by_x;
-  for (const Run& run : group.runs)
-    for (const auto& record : run.*records) by_x[at(record)].push_back(value(record));
-  std::vector<Sample> samples;
-  for (auto& [x, values] : by_x) samples.push_back({x, std::move(values)});
-  return samples;
 }
 
 }  // namespace
@@ -195,6 +145,15 @@ std::string layer_name(const std::function<std::string(const std::string&)>& set
   return name;
 }
 
+std::string layer_name(const TrainOptions& options) {
+  const auto json = to_json(options);
+  return layer_name([&](const std::string& name) {
+    const auto& value = json.at(name);
+    if (value.is_null()) return std::string();
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  });
+}
+
 std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
   std::vector<std::string> names;
   std::set<std::string> seen;
@@ -208,32 +167,6 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
     }
   }
   return names;
-}
-
-std::string shown_setting(const Group& group, const std::string& name) {
-  static const std::map<std::string, std::set<std::string>> of_norms{
-      {"components", {"pca"}},       {"energy", {"pca"}}, {"group_size", {"pca", "zca"}},
-      {"parameter", {"pca", "zca"}}, {"rank", {"zca"}},   {"rule", {"pca", "zca"}}};
-  const Run& run = group.runs.front();
-  const auto of = of_norms.find(name);
-  const bool counts = of == of_norms.end() || of->second.contains(run.setting("norm"));
-  return counts ? run.setting(name) : "";
-}
-
-Trace trace(const Group& group, double StepRecord::*value, Average average, std::size_t points) {
-  const auto samples = collected(
-      group, &Run::steps, [](const StepRecord& r) { return double(r.step); },
-      [&](const StepRecord& r) { return r.*value; });
-  return averaged(samples, average, points, group.runs.size() > 1);
-}
-
-Trace trace(const Group& group, double EpochRecord::*value) {
-  auto samples = collected(
-      group, &Run::epochs, [](const EpochRecord& r) { return double(r.epoch) + 1; },
-      [&](const EpochRecord& r) { return r.*value; });
-  // Not every epoch ends with an evaluation. The curve connects those that do.
-  std::erase_if(samples, [](const Sample& sample) { return spread(sample.values).count == 0; });
-  return averaged(samples, Average::arithmetic, samples.size() + 1, group.runs.size() > 1);
 }
 
 }  // namespace keel::lab::report

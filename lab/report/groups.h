@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lab/report/run_folder.h"
+#include "lab/train/options.h"
 
 namespace keel::lab::report {
 
@@ -34,21 +35,9 @@ std::vector<Group> grouped(const std::vector<Run>& runs);
 /// The name of the layer under test, e.g. "ZCA d=16, power iteration", from the settings that `setting` looks up.
 /// Empty if they do not name one.
 std::string layer_name(const std::function<std::string(const std::string&)>& setting);
+std::string layer_name(const TrainOptions& options);
 
 /// The settings that differ between groups.
 std::vector<std::string> differing_settings(const std::vector<Group>& groups);
-
-/// A setting of the group's runs. Empty where it says nothing about them: BatchNorm has no gradient rule.
-std::string shown_setting(const Group& group, const std::string& name);
-
-/// The mean over a group's runs at each x they share, with the spread as a band if there are two or more runs. Long
-/// series are thinned to at most `points` by averaging neighbours.
-struct Trace {
-  std::vector<double> x, y, low, high;
-};
-enum class Average { arithmetic, geometric };
-Trace trace(const Group& group, double StepRecord::*value, Average average = Average::arithmetic,
-            std::size_t points = 160);
-Trace trace(const Group& group, double EpochRecord::*value);
 
 }  // namespace keel::lab::report

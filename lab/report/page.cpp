@@ -90,14 +90,6 @@ std::string time_text(const Group& group) {
   return duration(spread(seconds).mean);
 }
 
-/// The value of a setting if all runs have the same, otherwise an empty text.
-std::string common(const std::vector<Group>& groups, const std::string& name) {
-  std::set<std::string> values;
-  for (const Group& group : groups)
-    for (const Run& run : group.runs) values.insert(run.setting(name));
-  return values.size() == 1 ? *values.begin() : "";
-}
-
 std::string introduction(const std::vector<Group>& groups) {
   std::size_t runs = 0;
   int failures = 0;
@@ -109,10 +101,6 @@ std::string introduction(const std::vector<Group>& groups) {
       if (!run.device.empty()) devices.insert(run.device);
   }
   std::string text = counted(std::int64_t(runs), "run");
-  if (const auto model = common(groups, "model"); !model.empty()) text += " of " + model;
-  if (const auto source = common(groups, "source"); !source.empty()) text += " on " + source;
-  if (const auto epochs = common(groups, "epochs"); !epochs.empty())
-    text += fmt::format(", {} epoch{}", epochs, epochs == "1" ? "" : "s");
   if (devices.size() == 1) text += ", on " + *devices.begin();
   text += failures == 0 ? ". None failed." : fmt::format(". {} failed.", failures);
   return escaped(text);
@@ -123,12 +111,9 @@ std::string drawn(const std::string& svg) { return "<div class='scroll'>\n" + sv
 std::string curves(const std::vector<Group>& groups, const std::vector<std::string>& labels) {
   const Charts charts = curve_charts(groups);
   if (charts.empty()) return {};
-  return "<h2>Curves</h2>\n<p>At the end: a dot for each seed. Elsewhere, where an entry has "
-         "several "
-         "seeds: their mean, with a band of one standard deviation. A cross marks where a run "
-         "ended "
-         "with a value that is not finite. The gradient is that of what comes before the layer, "
-         "the largest of each interval.</p>\n" +
+  return "<h2>Curves</h2>\n<p>At the end: a dot for each seed. Elsewhere a line for each seed. "
+         "A cross marks where a run ended with a value that is not finite. The gradient is that "
+         "of what comes before the layer, the largest of each interval.</p>\n" +
          drawn(picture(charts, labels));
 }
 
@@ -178,7 +163,6 @@ std::string numbers(const PageOptions& options) {
 }
 
 std::string settings(const std::vector<Group>& groups) {
-  const auto text = [](const std::string& value) { return value.empty() ? "-" : value; };
   const auto hidden = [](const std::string& title, const Table& table) {
     return fmt::format("<details><summary>{}</summary>{}</details>\n", title, table.html());
   };
@@ -186,20 +170,9 @@ std::string settings(const std::vector<Group>& groups) {
   const auto differing = differing_settings(groups);
   std::set<std::string> left_out(differing.begin(), differing.end());
   left_out.insert({"seed", "run", "resume"});
-  if (!differing.empty()) {
-    std::vector<std::string> heading{""};
-    heading.insert(heading.end(), differing.begin(), differing.end());
-    Table table(heading, heading.size());
-    for (const Group& group : groups) {
-      std::vector<std::string> row{group.label};
-      for (const auto& name : differing) row.push_back(text(shown_setting(group, name)));
-      table.add(row);
-    }
-    out += "<h3>What differs</h3>\n" + table.html();
-  }
   Table shared({"option", "value"}, 2);
   for (const auto& [name, value] : groups.front().runs.front().settings)
-    if (!left_out.count(name)) shared.add({name, text(value)});
+    if (!left_out.count(name)) shared.add({name, value.empty() ? "-" : value});
   out += hidden(groups.size() > 1 ? "What all runs share" : "All settings", shared);
   const auto further = further_errors(groups);
   std::vector<std::string> of_runs{"folder", "seed", "status", "test error"};

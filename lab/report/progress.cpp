@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "lab/report/groups.h"
-#include "lab/report/settings.h"
 #include "lab/report/wording.h"
 #include "lab/require.h"
 #include "lab/train/stopwatch.h"

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/version.h"
-#include "lab/report/settings.h"
 #include "lab/train/checkpoint.h"
 
 namespace keel::lab::report {
@@ -36,7 +35,7 @@ void Recorder::on_start(const RunInfo& info) {
   if (replaces_) own.remove_all(run_files::kConfig);
   own.begin();
   if (!is_over(info)) own.remove({run_files::kResult});  // it does not describe the resumed run
-  write_file(run_files::kConfig, toml(info.options));
+  write_file(run_files::kConfig, to_toml(info.options));
   try {
     OwnFiles(folder_).add({run_files::kMetrics});
     metrics_.emplace(folder_ / run_files::kMetrics, info.first_step > 0 ? info.first_step : -1,
@@ -88,7 +87,9 @@ void Recorder::write(const char* kind, const Json& fields) {
   Json record = {{"kind", kind}};
   record.update(fields);
   metrics_->write(record);
-  report_error(run_files::kMetrics, metrics_->error());
+  if (const int error = metrics_->error())
+    report(fmt::format("cannot write {}: {}", (folder_ / run_files::kMetrics).string(),
+                       std::strerror(error)));
 }
 
 bool Recorder::write_file(const char* name, const std::string& text) {
@@ -106,11 +107,6 @@ void Recorder::report(const std::string& what) {
   if (reported_) return;
   reported_ = true;
   say_(what + "; the run goes on without");
-}
-
-void Recorder::report_error(const std::filesystem::path& name, int error) {
-  if (error != 0)
-    report(fmt::format("cannot write {}: {}", (folder_ / name).string(), std::strerror(error)));
 }
 
 }  // namespace keel::lab::report

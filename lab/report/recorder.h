@@ -34,7 +34,6 @@ class Recorder : public Observer {
   /// Returns false if the file could not be written.
   bool write_file(const char* name, const std::string& text);
   void report(const std::string& what);
-  void report_error(const std::filesystem::path& name, int error);
 
   std::filesystem::path folder_;
   Say say_;

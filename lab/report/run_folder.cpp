@@ -82,6 +82,15 @@ std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
   return spectra;
 }
 
+/// Rewrites the file without unreadable lines and those of later steps.
+void keep_until(const fs::path& path, std::int64_t last_step, const Say& say) {
+  std::string kept;
+  if (last_step >= 0 && fs::exists(path))
+    for (const Json& record : read_metrics(path, say))
+      if (step_of(record) <= last_step) kept += record.dump() + '\n';
+  replace_file(path, kept);
+}
+
 }  // namespace
 
 std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say) {
@@ -106,24 +115,11 @@ std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t last_step,
-                             const Say& say) {
-  std::string kept;
-  if (last_step >= 0 && std::filesystem::exists(path))
-    for (const Json& record : read_metrics(path, say))
-      if (step_of(record) <= last_step) kept += record.dump() + '\n';
-  try {
-    replace_file(path, kept);
-  } catch (const std::system_error& error) {
-    // Records appended after a partial line would make the file unreadable.
-    error_ = error.code().value();
-    return;
-  }
-  file_.emplace(path);
-}
+                             const Say& say)
+    : file_((keep_until(path, last_step, say), path)) {}
 
 void MetricsWriter::write(const Json& record) {
-  if (error_ != 0) return;
-  file_->write(record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
+  file_.write(record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
 std::string Run::setting(const std::string& name) const {

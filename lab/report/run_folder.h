@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +23,8 @@ using Say = std::function<void(const std::string&)>;
 class MetricsWriter {
  public:
   /// Appends to `path`. First removes unreadable lines (see read_metrics) and lines of steps after `last_step`, which a
-  /// resumed run repeats. A negative `last_step` starts a new file.
+  /// resumed run repeats. A negative `last_step` starts a new file. Throws std::system_error if that cannot be written:
+  /// records behind a partial line would make the file unreadable.
   explicit MetricsWriter(const std::filesystem::path& path, std::int64_t last_step = -1,
                          const Say& say = {});
 
@@ -32,11 +32,10 @@ class MetricsWriter {
   void write(const Json& record);
 
   /// The errno of the first write that failed, e.g. on a full disk; 0 if none did. Later lines are dropped.
-  int error() const { return error_ != 0 ? error_ : file_->error(); }
+  int error() const { return file_.error(); }
 
  private:
-  int error_ = 0;
-  std::optional<LogFile> file_;
+  LogFile file_;
 };
 
 /// The records of a file in order. Lines that are not JSON objects are skipped and reported to `say` with file and

@@ -1,7 +1,7 @@
 #pragma once
 
-// How a spectrum affects the gradient rules: its gaps, the series lengths they require, and the error of each rule
-// against the exact gradient in float64.
+// How a spectrum affects the gradient rules: its gaps, the series lengths they require, and the error of each rule's
+// gradient of <W, M^(-1/2)> against the exact one in float64.
 
 #include <torch/types.h>
 
@@ -41,18 +41,17 @@ struct SpectrumStudy {
 };
 
 struct StudyOptions {
-  SpectralFunction function;           ///< the loss is <W, f(M)>
   std::optional<std::int64_t> terms;   ///< of the series; empty: each rule's default
-  RankPolicy policy = FullRank{};      ///< which eigenvalues f(M) keeps
+  RankPolicy policy = FullRank{};      ///< which eigenvalues M^(-1/2) keeps
   std::vector<SpectralRule> rules;     ///< to compare; empty: a standard list
   torch::Dtype type = torch::kDouble;  ///< of the rules; the reference is always float64
   std::int64_t draws = 8;              ///< number of random W; errors are over all of them
   std::uint64_t seed = 0;
 };
 
-/// `matrix` is (n, n), float64. Throws keel::Error if it is not square, symmetric and finite, or if the function is
-/// not defined at its eigenvalues. Large and small numbers are no problem: the rules are compared on a multiple of the
-/// matrix, except for exp and Algorithm1, which depend on its size.
+/// `matrix` is (n, n), float64. Throws keel::Error if it is not square, symmetric and finite, or if M^(-1/2)
+/// is not defined. Large and small numbers are no problem: the rules are compared on a multiple of the matrix, except with
+/// Algorithm1, which depends on its size.
 SpectrumStudy study(const torch::Tensor& matrix, const StudyOptions& options = {});
 
 }  // namespace keel::lab::report

@@ -89,7 +89,9 @@ Page page(const Recipe& recipe, const Results& results) {
   const auto body = recipe.kind == "training" ? training_body
                     : recipe.kind == "curves" ? curves_body
                                               : kind_of(recipe).body;
-  Page page = body(recipe, results);
+  const bool has_paper =
+      recipe.settings.contains("paper");  // figures to show before there are ours
+  Page page = recipe.trains() || has_paper || !results.empty() ? body(recipe, results) : Page();
   page.markdown = page_head(recipe) + page.markdown + page_foot(recipe, results);
   return page;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fnmatch.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,25 +14,22 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <iostream>
 #include <iterator>
 #include <list>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
+#include "lab/cli/command_line.h"  // the exit codes of keel train
 #include "lab/data/data_set.h"
-#include "lab/report/recorder.h"
 #include "lab/report/run_folder.h"
 #include "lab/report/wording.h"
-#include "lab/reproduce/child.h"
 #include "lab/reproduce/results.h"
 #include "lab/require.h"
-#include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
-#include "lab/storage/json.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/signals.h"
 #include "lab/train/stopwatch.h"
@@ -42,28 +40,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// One training: its record, and where it ran.
-struct TrialOutcome {
-  Trial trial;
-  Data data;
-  std::string device;
-};
-
 constexpr std::int64_t kPoints = 60;       // per recorded curve, at most
 constexpr std::int64_t kCheckpoints = 20;  // per run
-
-/// Collects the records of a run, as its folder has them.
-struct Collector : Observer {
-  report::Run run;
-  void on_start(const RunInfo& info) override { run.device = info.device; }
-  void on_step(const StepRecord& record) override { run.steps.push_back(record); }
-  void on_epoch(const EpochRecord& record) override { run.epochs.push_back(record); }
-};
-
-std::int64_t steps_of(const TrainOptions& options, const DataSet& data) {
-  const std::int64_t steps = options.epochs * (data.train.count() / options.batch);
-  return options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
-}
 
 /// Every k-th value counted from the last, at most kPoints of them.
 std::vector<double> thinned(const std::vector<double>& values) {
@@ -76,41 +54,10 @@ std::vector<double> thinned(const std::vector<double>& values) {
   return kept;
 }
 
-/// Loads the data and trains in this process. With options.run it writes a run folder, or resumes the run in it. An
-/// interrupted trial has that status. Throws keel::Error if another process trains in that folder. If the data are
-/// not the `expected` ones, it does not train, and the outcome names the data.
-TrialOutcome run_trial(const std::string& cell, TrainOptions options,
-                       const std::optional<Data>& expected) {
-  std::optional<FolderClaim> alone;
-  if (!options.run.empty()) alone.emplace(options.run);
-  const DataSet data = load(options.data);
-  if (expected && !(*expected == description_of(data)))
-    return {.trial = {.cell = cell, .seed = options.seed, .result = {.status = "other data"}},
-            .data = description_of(data),
-            .device = ""};
-  const std::int64_t steps = steps_of(options, data);
-  options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
-  options.evaluate_every = (options.epochs + kPoints - 1) / kPoints;
-  Collector collected;
-  std::vector<Observer*> all{&collected};
-  std::optional<report::Recorder> recorder;
-  if (!options.run.empty()) {
-    options.resume = true;
-    options.keep = 2;
-    options.checkpoint_every = std::max<std::int64_t>(1, steps / kCheckpoints);
-    recorder.emplace(options.run,
-                     [](const std::string& text) { report::put(stderr, text + "\n"); });
-    all.push_back(&*recorder);
-  }
-  report::Observers observers(all);
-  Trial trial{.cell = cell, .seed = options.seed, .result = train(options, data, observers)};
+/// What is recorded of a run that has ended.
+Trial trial_of(const std::string& cell, std::uint64_t seed, const report::Run& run) {
+  Trial trial{.cell = cell, .seed = seed, .result = run.result};
   Result& result = trial.result;
-  // Of a resumed run, only the folder has the beginning.
-  const report::Run run = recorder ? report::read_run(options.run) : collected.run;
-  if (result.images_per_second == 0) {  // the run had already finished but was not recorded
-    result.images_per_second = run.result.images_per_second;
-    result.peak_mib = run.result.peak_mib;
-  }
   if (result.status != "finished")
     result.test_error = result.recalibrated_test_error = result.followed_test_error = kNotDone;
   for (const StepRecord& step : run.steps) {
@@ -126,19 +73,75 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   for (auto* curve : {&trial.at, &trial.loss, &trial.gradient, &trial.test_errors,
                       &trial.recalibrated_errors, &trial.followed_errors})
     *curve = thinned(*curve);
-  return {trial, description_of(data), collected.run.device};
+  return trial;
 }
 
-Json to_json(const TrialOutcome& outcome) {
-  return {{"trial", to_json(outcome.trial)},
-          {"data", to_json(outcome.data)},
-          {"device", outcome.device}};
+/// A file without a name. It is gone with the last process that has it, however they end.
+using NamelessFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+NamelessFile nameless_file(std::string_view text = "") {
+  NamelessFile file(std::tmpfile(), std::fclose);
+  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      std::fflush(file.get()) != 0)
+    throw std::system_error(errno, std::generic_category(), "a temporary file");
+  return file;
 }
 
-TrialOutcome outcome_of(const Json& json) {
-  return {trial_of(json.at("trial")), data_of(json.at("data")),
-          json.at("device").get<std::string>()};
-}
+/// A child process that runs this program. It ends with this process, and the destructor ends it if it still runs.
+class Child {
+ public:
+  /// Its standard input is a file that begins with `input`. Throws std::system_error.
+  Child(const std::vector<std::string>& arguments, std::string_view input)
+      : input_(nameless_file(input)) {
+    std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string()};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    const pid_t parent = ::getpid();
+    process_ = ::fork();
+    if (process_ < 0)
+      throw std::system_error(errno, std::generic_category(), "cannot start " + words[0]);
+    if (process_ > 0) return;
+    // Only what a child of a process with threads may call. A parent that is gone by now would send no signal.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() == parent && ::dup2(::fileno(input_.get()), 0) == 0 &&
+        ::dup2(::fileno(log_.get()), 1) == 1 && ::dup2(1, 2) == 2)
+      ::execv(pointers[0], pointers.data());
+    ::_exit(127);
+  }
+  ~Child() {
+    if (ended()) return;
+    ::kill(process_, SIGKILL);
+    int status = 0;
+    ::waitpid(process_, &status, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  /// The exit code, or 128 plus the signal that ended it. Empty while it runs.
+  std::optional<int> ended() {
+    int status = 0;
+    if (!code_ && ::waitpid(process_, &status, WNOHANG) == process_)
+      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return code_;
+  }
+  /// What it printed.
+  std::string log() const {
+    std::rewind(log_.get());
+    std::string text;
+    for (int c; (c = std::getc(log_.get())) != EOF;) text += char(c);
+    return text;
+  }
+  /// Asks it to end.
+  void stop() {
+    if (!ended()) ::kill(process_, SIGTERM);
+  }
+
+ private:
+  const NamelessFile input_, log_ = nameless_file();
+  pid_t process_ = -1;
+  std::optional<int> code_;
+};
 
 struct Wanted {
   const Cell* cell;
@@ -149,6 +152,7 @@ struct Wanted {
 
 struct Running {
   Wanted wanted;
+  fs::path run;
   Clock::time_point since;
   std::unique_ptr<Child> child;
 };
@@ -189,6 +193,7 @@ class Queue {
 
   RunOutcome run() {
     total_ = std::int64_t(waiting_.size());
+    if (total_ > 0) require_same_data();
     // By default OpenMP's threads spin while they wait, and take cores from the other trials.
     if (options_.jobs > 1) ::setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
     while (!waiting_.empty() || !running_.empty()) {
@@ -208,18 +213,26 @@ class Queue {
   /// Ordered by seed, so that an interrupted run has trials of every cell.
   void fill() {
     const std::int64_t trials = options_.trials > 0 ? options_.trials : recipe_.trials;
-    bool any = false;
-    for (std::int64_t seed = 1; seed <= trials; ++seed) {
-      for (const Cell& cell : recipe_.cells) {
-        if (!cell.same_as.empty() || !matches(options_.cells, cell.name)) continue;
-        any = true;
-        cell_options(recipe_, cell, options_.schedule, options_.given);  // reports bad options now
-        if (!results_.find(cell.name, std::uint64_t(seed)))
+    for (std::int64_t seed = 1; seed <= trials; ++seed)
+      for (const Cell& cell : recipe_.cells)
+        if (cell.same_as.empty() && matches(options_.cells, cell.name) &&
+            !results_.find(cell.name, std::uint64_t(seed)))
           waiting_.push_back({&cell, std::uint64_t(seed)});
-      }
-    }
-    require(any, "no cell of {} fits '{}'", recipe_.name, options_.cells);
   }
+
+  /// All trials have the same images.
+  void require_same_data() {
+    const Cell& first = *waiting_.front().cell;
+    const Data found =
+        description_of(load(cell_options(recipe_, first, options_.schedule, options_.given).data));
+    require(!results_.data || *results_.data == found,
+            "{}: the existing results are from {}, but this call's data are {}; --fresh discards "
+            "them, --out keeps them",
+            recipe_.name, results_.data ? results_.data->text() : "", found.text());
+    results_.data = found;
+  }
+
+  bool keeps_runs() const { return !options_.runs.empty(); }
 
   void begin() {
     const Wanted wanted = waiting_.front();
@@ -228,59 +241,54 @@ class Queue {
     train.seed = wanted.seed;
     if (train.threads == 0 && options_.jobs > 1)
       train.threads = std::max<std::int64_t>(1, origin_.cores / options_.jobs);
-    if (!options_.runs.empty()) {
-      train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
-      if (options_.fresh) {  // otherwise the trial would resume the old run
-        const FolderClaim alone(train.run);
-        OwnFiles own(train.run);
-        require(own.listed() || is_empty_folder(train.run),
-                "{} holds files that keel does not know as its own", train.run.string());
-        own.remove_all(run_files::kConfig);
-      }
-    }
-    Json note = {{"cell", wanted.cell->name}, {"parent", ::getpid()}};
-    note["options"] = lab::to_json(train);
-    if (results_.data) note["data"] = to_json(*results_.data);
-    running_.push_back(
-        {wanted, Clock::now(),
-         std::make_unique<Child>(std::vector<std::string>{"reproduce", recipe_.name, "--trial"},
-                                 note.dump())});
+    std::int64_t steps = train.epochs * (results_.data->train / train.batch);
+    if (train.max_steps > 0) steps = std::min(steps, train.max_steps);
+    train.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
+    train.evaluate_every = (train.epochs + kPoints - 1) / kPoints;
+    train.keep = 2;
+    // Without --runs the run folder goes at the end, and needs only the checkpoint there.
+    train.checkpoint_every = std::max<std::int64_t>(1, keeps_runs() ? steps / kCheckpoints : steps);
+    const fs::path run = keeps_runs() ? fs::absolute(options_.runs) /
+                                            fmt::format("{}-{}", recipe_.name, wanted.name())
+                                      : folder_of(options_.results) / (wanted.name() + ".running");
+    std::vector<std::string> words{"train", "--config", "/dev/stdin"};
+    if (keeps_runs() && !options_.fresh && fs::exists(run / run_files::kConfig))
+      words.insert(words.end(), {"--resume", run.string()});
+    else
+      words.insert(words.end(), {"--run", run.string(), "--overwrite"});
+    running_.push_back({wanted, run, Clock::now(), std::make_unique<Child>(words, to_toml(train))});
   }
 
   void end(Running& one) {
     const int code = *one.child->ended();
     const std::string who = fmt::format("[{}/{}] {} {} seed {}", ++ended_, total_, recipe_.name,
                                         one.wanted.cell->name, one.wanted.seed);
-    const std::string answer = one.child->answer();
-    if (!answer.ends_with('\n')) {
-      if (outcome_.stopped) return;
+    if (code == cli::kDone || code == cli::kDiverged) {
+      const report::Run run = report::read_run(one.run);
+      const Trial trial = trial_of(one.wanted.cell->name, one.wanted.seed, run);
+      record(trial, run.device);
+      line_.print(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(trial),
+                              report::duration(seconds_since(one.since)),
+                              trial.result.images_per_second));
+    } else if (code == cli::kInterrupted) {
+      stop();
+    } else if (!outcome_.stopped) {
       ++outcome_.crashed;
       line_.print(
           fmt::format("{}: ended with code {} and no result; the next call will try again. {}", who,
                       code, last_lines(one.child->log())));
-      return;
     }
-    TrialOutcome found = outcome_of(parse_ordered_json(answer, who));
-    if (found.trial.result.status == "interrupted") return stop();
-    record(found);
-    line_.print(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
-                            report::duration(seconds_since(one.since)),
-                            found.trial.result.images_per_second));
+    if (!keeps_runs()) OwnFiles::remove_folder(one.run);
   }
 
-  void record(TrialOutcome& found) {
-    require(!results_.data || *results_.data == found.data,
-            "{}: the existing results are from {}, but this call's data are {}; --fresh discards "
-            "them, --out keeps them",
-            recipe_.name, results_.data ? results_.data->text() : "", found.data.text());
-    results_.data = found.data;
-    origin_.device = found.device;
-    found.trial.origin = results_.place(origin_);
-    results_.cells[found.trial.cell] = recipe_.find(found.trial.cell)->train;
-    results_.trials.push_back(found.trial);
+  void record(Trial trial, const std::string& device) {
+    origin_.device = device;
+    trial.origin = results_.place(origin_);
+    results_.cells[trial.cell] = recipe_.find(trial.cell)->train;
+    results_.trials.push_back(trial);
     write_results(options_.results, results_);
     ++outcome_.ran;
-    outcome_.failed += found.trial.result.failure.has_value();
+    outcome_.failed += trial.result.failure.has_value();
   }
 
   bool should_stop() const {
@@ -329,26 +337,6 @@ bool matches(const std::string& patterns, const std::string& name) {
 
 RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, report::StatusLine& line) {
   return Queue(recipe, options, line).run();
-}
-
-void run_requested_trial() {
-  const std::string request{std::istreambuf_iterator<char>(std::cin), {}};
-  const Json note = parse_ordered_json(request, "keel reproduce --trial");
-  // End with the parent: a trial that keeps running would block the next call.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  require(::getppid() == note.at("parent").get<pid_t>(),
-          "the call that asked for this trial is gone");
-  std::optional<Data> expected;
-  if (note.contains("data")) expected = data_of(note.at("data"));
-  const TrialOutcome outcome =
-      run_trial(note.at("cell").get<std::string>(),
-                train_options(nlohmann::json(note.at("options"))), expected);
-  // The end of the line says that the answer is whole.
-  std::FILE* answer = ::fdopen(Child::kAnswer, "w");
-  const std::string text = to_json(outcome).dump() + "\n";
-  require(answer && std::fwrite(text.data(), 1, text.size(), answer) == text.size() &&
-              std::fclose(answer) == 0,
-          "keel reproduce --trial: nobody takes the answer");
 }
 
 }  // namespace keel::lab::reproduce

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs the missing trials of an experiment, each in its own process, so that a crash loses only one trial.
+// Runs the missing trials of an experiment. Each is a `keel train`, so that a crash loses only one trial.
 
 #include <filesystem>
 #include <string>
@@ -31,9 +31,6 @@ struct RunOutcome {
 /// Prints a line for each trial, below which `line` shows those that run. Throws keel::Error if existing results were made
 /// with other options.
 RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, report::StatusLine& line);
-
-/// The child process: reads the request of run_trials from its input, trains, and answers (lab/reproduce/child.h).
-void run_requested_trial();
 
 /// Whether one of the comma-separated patterns matches. Empty patterns match everything.
 bool matches(const std::string& patterns, const std::string& name);

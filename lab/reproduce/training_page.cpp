@@ -342,14 +342,11 @@ std::string gradients_picture(const Recipe& recipe, const Results& results) {
       if (size > most) most = size, largest = std::move(curve);
     }
     if (most < 0) continue;
-    auto chart = std::ranges::find(charts, cell.column, [](const auto& one) { return one.first; });
-    if (chart == charts.end())
-      chart = charts.insert(chart, {cell.column,
-                                    {.description = cell.column,
-                                     .x_label = "step",
-                                     .y_axis = report::Axis::Kind::logarithmic}});
     largest.label = cell.row;
-    chart->second.curves.push_back(largest);
+    report::chart_of(
+        charts, cell.column,
+        {.description = cell.column, .x_label = "step", .y_axis = report::Axis::Kind::logarithmic})
+        .curves.push_back(largest);
   }
   return charts.empty() ? "" : report::picture(charts);
 }

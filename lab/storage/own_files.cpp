@@ -102,19 +102,23 @@ void OwnFiles::remove(const std::vector<std::string>& names) {
     if (!has(name)) continue;
     const fs::path path = folder_ / name;
     std::error_code error;
-    if (is_folder(path)) {
-      OwnFiles inside(path);
-      inside.remove_all();
-      if (!inside.empty() || std::distance(fs::directory_iterator(path), {}) > inside.listed())
-        continue;  // others' files are in it
-      fs::remove(path / kName, error);
-    }
-    fs::remove(path, error);
-    if (error) continue;  // it stays listed
+    const bool gone = is_folder(path) ? remove_folder(path) : (fs::remove(path, error), !error);
+    if (!gone) continue;  // it stays listed
     names_.erase(name);
     fewer = true;
   }
   if (fewer) save();
+}
+
+bool OwnFiles::remove_folder(const fs::path& folder) {
+  std::error_code error;
+  if (!is_folder(folder)) return !fs::exists(folder, error);
+  OwnFiles inside(folder);
+  inside.remove_all();
+  if (!inside.empty() || std::distance(fs::directory_iterator(folder), {}) > inside.listed())
+    return false;  // others' files are in it
+  fs::remove(folder / kName, error);
+  return fs::remove(folder, error);
 }
 
 void OwnFiles::remove_all(const std::string& first) {

@@ -40,6 +40,8 @@ class OwnFiles {
   void remove(const std::vector<std::string>& names);
   /// Removes all that is listed, `first` first.
   void remove_all(const std::string& first = "");
+  /// Removes the files that a folder lists and, unless others are in it, the folder. Returns false if it stays.
+  static bool remove_folder(const std::filesystem::path& folder);
   /// Removes what writers of listed files left when they were killed.
   void clean() const;
 

@@ -1,4 +1,4 @@
-#include "lab/train/autocast.h"
+#include "lab/train/step.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>

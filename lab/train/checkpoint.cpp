@@ -45,19 +45,14 @@ void for_each_number(Place& p, Visit&& visit) {
   visit("interval_error_sum", p.interval_error_sum);
   visit("interval_gradient_norm", p.interval_gradient_norm);
   visit("interval_steps", p.interval_steps);
-  visit("last_train_loss", p.last_train_loss);
-  visit("last_train_error", p.last_train_error);
-  visit("last_test_loss", p.last_test_loss);
-  visit("last_test_error", p.last_test_error);
   visit("best_test_error", p.best_test_error);
-  visit("last_recalibrated_test_error", p.last_recalibrated_test_error);
-  visit("last_followed_test_error", p.last_followed_test_error);
 }
 
 json written(const Position& position) {
   json result = json::object();
   // Doubles are written with enough digits to read back exactly, NaN as null.
   for_each_number(position, [&](const char* name, auto number) { result[name] = number; });
+  result["last"] = to_json(position.last);
   return result;
 }
 
@@ -79,6 +74,7 @@ Position read_position(const json& given) {
       number = whole_number(given, name);
     }
   });
+  result.last = epoch_record(given.at("last"));
   check(result);
   return result;
 }

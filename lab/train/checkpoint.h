@@ -17,6 +17,7 @@
 #include "lab/storage/files.h"
 #include "lab/storage/safetensors.h"
 #include "lab/train/options.h"
+#include "lab/train/records.h"
 
 namespace keel::lab {
 
@@ -30,9 +31,9 @@ struct Position {
   std::int64_t steps_summed = 0;
   double interval_loss_sum = 0, interval_error_sum = 0, interval_gradient_norm = 0;
   std::int64_t interval_steps = 0;
-  double last_train_loss = 0, last_train_error = 0;  ///< as of the last finished epoch
-  double last_test_loss = 0, last_test_error = 0, best_test_error = 0;
-  double last_recalibrated_test_error = 0, last_followed_test_error = 0;
+  EpochRecord
+      last;  ///< the last evaluated epoch, without times; with the training loss and error of the last one
+  double best_test_error = 0;
 };
 
 inline constexpr const char* kMomentum = "optimiser.";   ///< before a parameter's name

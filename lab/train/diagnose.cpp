@@ -1,10 +1,9 @@
-#include "lab/train/diagnose.h"
+#include "lab/train/step.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-
-#include "lab/train/autocast.h"
 
 namespace keel::lab {
 namespace {
@@ -32,44 +31,47 @@ bool is_of(const std::string& parameter, const std::string& layer) {
   return parameter.substr(0, parameter.rfind('.')) == layer;
 }
 
+/// The first (or last) name that is bad on any process; empty if there is none.
+std::string bad_one(std::vector<std::string> names, std::vector<bool> bad, bool last,
+                    const TrainingStep& training) {
+  bad = anywhere(training, bad);
+  if (last) {
+    std::ranges::reverse(names);
+    std::reverse(bad.begin(), bad.end());
+  }
+  const auto found = std::ranges::find(bad, true) - bad.begin();
+  return found < std::ssize(names) ? names[std::size_t(found)] : "";
+}
+
 /// The first layer with a non-finite output.
 std::string layer_of_output(const Layers& layers, const TrainingStep& training) {
+  std::vector<std::string> names;
   std::vector<bool> bad;
-  for (const Layer& layer : layers) bad.push_back(layer.bad_output);
-  bad = anywhere(training, bad);
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    if (bad[i]) return layers[i].name;
-  return "";
+  for (const Layer& layer : layers) {
+    names.push_back(layer.name);
+    bad.push_back(layer.bad_output);
+  }
+  return bad_one(names, bad, /*last=*/false, training);
 }
 
 /// The last layer with a non-finite parameter or input gradient. The gradient of its output is finite.
 std::string layer_behind(const Layers& layers, ResNet& model, const TrainingStep& training) {
+  std::vector<std::string> names;
   std::vector<bool> bad;
   for (const Layer& layer : layers) {
-    bool good = !layer.bad_gradient;
+    names.push_back(layer.name);
+    bad.push_back(layer.bad_gradient);
     for (const auto& item : model->named_parameters())
-      if (is_of(item.key(), layer.name)) good = good && finite(item.value().grad());
-    bad.push_back(!good);
+      if (is_of(item.key(), layer.name) && !finite(item.value().grad())) bad.back() = true;
   }
-  bad = anywhere(training, bad);
-  for (std::size_t i = layers.size(); i-- > 0;)
-    if (bad[i]) return layers[i].name;
-  return "";
+  return bad_one(names, bad, /*last=*/true, training);
 }
 
 /// The last parameter with a non-finite gradient, so the first in backward.
 std::string parameter_behind(ResNet& model, const TrainingStep& training) {
-  std::vector<std::string> names;
   std::vector<bool> bad;
-  for (const auto& item : model->named_parameters()) {
-    names.push_back(item.key());
-    bad.push_back(!finite(item.value().grad()));
-  }
-  bad = anywhere(training, bad);
-  std::string found;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (bad[i]) found = names[i];
-  return found;
+  for (const auto& item : model->named_parameters()) bad.push_back(!finite(item.value().grad()));
+  return bad_one(model->named_parameters().keys(), bad, /*last=*/true, training);
 }
 
 std::string sentence(const Failure& failure) {

@@ -1,4 +1,4 @@
-#include "lab/train/evaluate.h"
+#include "lab/train/trainer.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,6 @@
 
 #include "keel/torch/threads.h"
 #include "lab/require.h"
-#include "lab/train/autocast.h"
 #include "lab/train/recalibrate.h"
 #include "lab/train/step.h"
 #include "lab/train/stopwatch.h"
@@ -33,11 +32,10 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
   model->eval();
   AugmentOptions ordered = normalisation;
   ordered.channels_last = options.channels_last;
-  std::int64_t count = images.count();
-  const std::int64_t classes = model->options().classes;
-  const auto on_device = torch::TensorOptions(device);
-  Tensor loss_sum = torch::zeros({}, on_device.dtype(torch::kDouble));
-  Tensor confusion = torch::zeros({classes * classes}, on_device.dtype(torch::kLong));
+  const std::int64_t count = images.count();
+  Tensor sums = torch::zeros({3}, torch::TensorOptions(device).dtype(torch::kDouble));
+  const Tensor loss_sum = sums[0], wrong = sums[1], all = sums[2];
+  all.fill_(count);
   for (std::int64_t first = 0; first < count; first += options.evaluation_batch) {
     const std::int64_t size = std::min(options.evaluation_batch, count - first);
     const Tensor input = normalise(images.pixels.narrow(0, first, size), ordered);
@@ -49,25 +47,16 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
     }
     logits = logits.to(torch::kFloat);
     loss_sum.add_(at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
-    const Tensor pair = labels * classes + logits.argmax(1);
-    // bincount() would wait for the device, because the size of its result depends on the data.
-    confusion.index_add_(0, pair, torch::ones_like(pair));
+    wrong.add_(logits.argmax(1).ne(labels).sum());
   }
   model->train(was_training);
-  if (processes != nullptr) {
-    processes->sum(loss_sum);
-    processes->sum(confusion);
-    count = confusion.sum().item<std::int64_t>();
-  }
-
-  Evaluation result;
-  result.images = count;
-  result.confusion = confusion.cpu().reshape({classes, classes});
-  const double right = double(result.confusion.trace().item<std::int64_t>());
-  result.loss = loss_sum.item<double>() / double(count);  // NaN without images
-  result.error = 1 - right / double(count);
-  result.images_per_second = double(count) / seconds_since(start);
-  return result;
+  if (processes != nullptr) processes->sum(sums);
+  const Tensor here = sums.cpu(), means = here / here[2];  // NaN without images
+  const double images_seen = here[2].item<double>();
+  return {.loss = means[0].item<double>(),
+          .error = means[1].item<double>(),
+          .images = std::int64_t(images_seen),
+          .images_per_second = images_seen / seconds_since(start)};
 }
 
 void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {

@@ -76,32 +76,6 @@ __global__ void __launch_bounds__(kThreads)
   if (!finite) *not_finite = 1;
 }
 
-__global__ void __launch_bounds__(kThreads) measure_kernel(Measurement task) {
-  __shared__ double squares[kThreads];
-  const int t = int(threadIdx.x);
-  double own = 0;
-  for (Index i = t; i < task.leading_size; i += kThreads)
-    own += double(task.leading[i]) * double(task.leading[i]);
-  squares[t] = own;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (t < half) squares[t] += squares[t + half];
-  }
-  if (t != 0) return;
-  const double norm = sqrt(squares[0]);
-  const float loss = *task.loss;
-  const bool halted = *task.halted || *task.not_finite != 0 || without_finite(loss) != 0;
-  *task.loss_sum += double(loss);
-  *task.error_sum += double(*task.errors);
-  if (!(norm <= *task.norm))
-    *task.norm = *task.norm == *task.norm ? norm : *task.norm;  // NaN stays
-  if (!*task.halted) task.recent[Index(*task.good_steps) % task.recent_size] = norm;
-  *task.good_steps += halted ? 0 : 1;
-  *task.halted = halted;
-  *task.applied_rate = halted ? nanf("") : *task.rate;
-  *task.not_finite = 0;
-}
-
 __device__ void descend_one(const Descent& task, float rate, float g, float& p, float& m) {
   // Rounds as torch does: add is a fused multiply-add, addcmul rounds the product first.
   if (task.weight_decay != 0) g = __fmaf_rn(task.weight_decay, p, g);
@@ -158,11 +132,6 @@ cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, un
     if (blocks == 0) continue;
     gather_kernel<<<blocks, kThreads, 0, stream>>>(some, gradients, not_finite);
   }
-  return cudaGetLastError();
-}
-
-cudaError_t measure(const Measurement& task, cudaStream_t stream) {
-  measure_kernel<<<1, kThreads, 0, stream>>>(task);
   return cudaGetLastError();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of a training step after backward, each in one GPU launch. Implemented in fused_step_cuda.cpp if the build has
+// The optimiser's part of a training step: gather gradients, descend. Each is one GPU launch. Implemented in fused_step_cuda.cpp if the build has
 // the lab's CUDA kernels, otherwise in lab/no_kernels.cpp.
 
 #include <torch/types.h>
@@ -21,22 +21,6 @@ struct GradientPiece {
 /// finite.
 void fused_gather(const std::vector<GradientPiece>& pieces, const torch::Tensor& gradients,
                   const torch::Tensor& not_finite);
-
-/// TrainingStep's readings, on the device.
-struct FusedReadings {
-  torch::Tensor loss_sum, error_sum, gradient_norm, good_steps;  ///< float64
-  torch::Tensor halted;                                          ///< bool
-  torch::Tensor applied_rate;                                    ///< float32; NaN once halted
-  torch::Tensor recent;                                          ///< float64, of any size
-};
-
-/// Adds loss (float32) and errors (int64), raises the gradient norm to that of `leading` if it is larger, writes that of
-/// `leading` to its place in `recent` unless the run has halted before, and halts
-/// if the loss is not finite or `not_finite` is set. Then clears `not_finite`, and sets the rate of the descent:
-/// `rate`, or NaN if halted.
-void fused_measure(const FusedReadings& readings, const torch::Tensor& loss,
-                   const torch::Tensor& errors, const torch::Tensor& leading,
-                   const torch::Tensor& not_finite, const torch::Tensor& rate);
 
 /// Buffers of parameters.
 struct DescentBuffers {

@@ -44,38 +44,6 @@ void fused_gather(const std::vector<GradientPiece>& pieces, const Tensor& gradie
                               flag_of(not_finite), stream_now()));
 }
 
-void fused_measure(const FusedReadings& readings, const Tensor& loss, const Tensor& errors,
-                   const Tensor& leading, const Tensor& not_finite, const Tensor& rate) {
-  const c10::cuda::CUDAGuard device(leading.device());
-  expect(loss, torch::kFloat, 1);
-  expect(errors, torch::kLong, 1);
-  expect(leading, torch::kFloat, leading.numel());
-  expect(rate, torch::kFloat, 1);
-  for (const Tensor* number :
-       {&readings.loss_sum, &readings.error_sum, &readings.gradient_norm, &readings.good_steps})
-    expect(*number, torch::kDouble, 1);
-  expect(readings.halted, torch::kBool, 1);
-  expect(readings.applied_rate, torch::kFloat, 1);
-  expect(not_finite, torch::kInt, 1);
-  cuda::Measurement task;
-  task.not_finite = flag_of(not_finite);
-  task.loss_sum = readings.loss_sum.data_ptr<double>();
-  task.error_sum = readings.error_sum.data_ptr<double>();
-  task.norm = readings.gradient_norm.data_ptr<double>();
-  task.good_steps = readings.good_steps.data_ptr<double>();
-  task.halted = readings.halted.data_ptr<bool>();
-  task.applied_rate = readings.applied_rate.data_ptr<float>();
-  expect(readings.recent, torch::kDouble, readings.recent.numel());
-  task.recent = readings.recent.data_ptr<double>();
-  task.recent_size = readings.recent.numel();
-  task.loss = loss.data_ptr<float>();
-  task.errors = errors.data_ptr<std::int64_t>();
-  task.leading = leading.data_ptr<float>();
-  task.leading_size = leading.numel();
-  task.rate = rate.data_ptr<float>();
-  C10_CUDA_CHECK(cuda::measure(task, stream_now()));
-}
-
 void fused_descend(const DescentBuffers& buffers, const Tensor& rate, double momentum,
                    double weight_decay) {
   const auto& [values, gradients, momenta, narrow] = buffers;

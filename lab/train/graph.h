@@ -11,17 +11,11 @@
 
 namespace keel::lab {
 
-/// A recorded sequence of operations on fixed memory.
-class StepGraph {
- public:
-  virtual ~StepGraph() = default;
-  /// Queues the whole sequence. Call it in the DeviceScope it was captured in.
-  virtual void replay() = 0;
-};
-
 /// Captures `step` without running it. `step` must have run a few times in the same DeviceScope, and must neither
-/// synchronise nor copy from the host.
-std::unique_ptr<StepGraph> capture(const std::function<void()>& step);
+/// synchronise nor copy from the host. What is returned queues the whole sequence of operations, on the same memory, in
+/// that DeviceScope.
+using Replay = std::function<void()>;
+Replay capture(const std::function<void()>& step);
 
 /// Scope in which work runs on this device, on its own stream. (Graphs cannot be captured on the default stream.)
 class DeviceScope {

@@ -10,20 +10,6 @@
 namespace keel::lab {
 namespace {
 
-class CudaGraph : public StepGraph {
- public:
-  explicit CudaGraph(const std::function<void()>& step) {
-    c10::cuda::getCurrentCUDAStream().synchronize();
-    graph_.capture_begin();
-    step();
-    graph_.capture_end();
-  }
-  void replay() override { graph_.replay(); }
-
- private:
-  at::cuda::CUDAGraph graph_;
-};
-
 c10::DeviceIndex index_of(torch::Device device) {
   return device.has_index() ? device.index() : c10::cuda::current_device();
 }
@@ -51,8 +37,13 @@ DeviceScope::~DeviceScope() {
   }
 }
 
-std::unique_ptr<StepGraph> capture(const std::function<void()>& step) {
-  return std::make_unique<CudaGraph>(step);
+Replay capture(const std::function<void()>& step) {
+  const auto graph = std::make_shared<at::cuda::CUDAGraph>();
+  c10::cuda::getCurrentCUDAStream().synchronize();
+  graph->capture_begin();
+  step();
+  graph->capture_end();
+  return [graph] { graph->replay(); };
 }
 
 bool has_cuda() { return torch::cuda::is_available(); }

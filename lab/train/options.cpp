@@ -6,14 +6,17 @@
 #include <cmath>
 #include <concepts>
 #include <nlohmann/json.hpp>
+#include <numbers>
 #include <optional>
 #include <set>
 #include <thread>
 #include <type_traits>
 #include <utility>
 
+#include "keel/version.h"
 #include "lab/require.h"
 #include "lab/storage/json.h"
+#include "lab/storage/toml.h"
 
 namespace keel::lab {
 namespace {
@@ -93,6 +96,19 @@ void read(const json& value, Field& field) {
     field = value.template get<Field>();
 }
 
+/// Goes from `from` to `to` along half a cosine as x goes from 0 to 1.
+double eased(double from, double to, double x) {
+  return to + (from - to) * (1 + std::cos(std::numbers::pi * std::clamp(x, 0.0, 1.0))) / 2;
+}
+
+std::string value_text(const json& value) {
+  if (value.is_null()) return {};
+  if (value.is_string()) return toml_text(value.get<std::string>());
+  const bool fits =
+      !value.is_number_unsigned() || std::in_range<std::int64_t>(value.get<std::uint64_t>());
+  return fits ? value.dump() : toml_text(value.dump());  // TOML's integers end at 2^63 - 1
+}
+
 }  // namespace
 
 std::set<std::string> options_about(std::initializer_list<About> these) {
@@ -151,6 +167,52 @@ TrainOptions train_options(const json& given, TrainOptions result) {
   for (const auto& [name, value] : given.items())
     require(known.count(name) > 0, "unknown option '{}'", name);
   return result;
+}
+
+std::string valid_text(const Range& range) {
+  if (std::isinf(range.most)) return fmt::format("at least {:.10g}", range.least);
+  return fmt::format("{:.10g} ... {:.10g}", range.least, range.most);
+}
+
+std::string valid_text(const OneOf& choice) {
+  std::string text;
+  for (std::size_t i = 0; i < choice.choices.size(); ++i) {
+    if (i) text += i + 1 < choice.choices.size() ? ", " : " or ";
+    text += choice.choices[i];
+  }
+  return text;
+}
+
+std::string valid_text(const Anything&) { return {}; }
+
+std::string to_toml(const TrainOptions& options) {
+  std::string out = fmt::format("# Settings of keel train, resolved by keel {}.\n", KEEL_VERSION);
+  const auto json = to_json(options);
+  for_each_field(options, [&](const std::string& name, About about, const auto&,
+                              const std::string& help, const auto& valid) {
+    if (about == About::call) return;
+    const auto range = valid_text(valid);
+    out += fmt::format("\n# {}{}\n", help, range.empty() ? "" : " (" + range + ")");
+    const auto value = value_text(json.at(name));
+    out += value.empty() ? fmt::format("# {} =\n", name) : fmt::format("{} = {}\n", name, value);
+  });
+  return out;
+}
+
+double learning_rate(const TrainOptions& options, std::int64_t done, std::int64_t steps) {
+  const double highest = options.learning_rate;
+  if (options.schedule == "constant") return highest;
+  if (options.schedule == "paper") {
+    // In integers, so that the sevenths of a run do not depend on rounding.
+    const std::int64_t drops =
+        (7 * done >= 2 * steps) + (7 * done >= 4 * steps) + (7 * done >= 6 * steps);
+    return highest * std::pow(0.1, drops);
+  }
+  // The same end points as PyTorch's OneCycleLR.
+  const double first = highest / 25, last = first / 1e4;
+  const double top = std::max(options.warm_up * double(steps) - 1, 0.0), end = double(steps - 1);
+  if (top > 0 && double(done) <= top) return eased(first, highest, double(done) / top);
+  return eased(highest, last, end > top ? (double(done) - top) / (end - top) : 0);
 }
 
 }  // namespace keel::lab

@@ -134,8 +134,6 @@ void for_each_field(Options& o, Visit&& visit) {
 
   visit("source", data, o.data.source, "where the images come from", OneOf{data_sources()});
   visit("path", place, o.data.path, "file or folder of the images", Anything{});
-  visit("labels", data, o.data.labels, "cifar100: its 100 fine classes, or its 20 coarse ones",
-        OneOf{data_labels()});
   visit("size", data, o.data.size, "height and width of the images; 0: as they come",
         Range{0, 1024});
   visit("train_limit", data, o.data.train_limit, "use this many training images; 0: all", count);
@@ -217,6 +215,24 @@ void validate(const TrainOptions& options);
 /// The threads to start: as asked, but at most one per core of this machine. More only wait for each other, and a run of
 /// a large machine may be continued or evaluated on a small one. 0 stays 0.
 int threads_here(const TrainOptions& options);
+
+/// The learning rate of the next step, after `done` of `steps` steps.
+///
+/// - one_cycle: rises from 1/25 of the highest rate to the highest rate over the first `warm_up` of the run, then
+///   falls to 1/250,000 of it. Both parts are half a cosine.
+/// - paper: starts at the highest rate and divides it by 10 after 2/7, 4/7 and 6/7 of the run (epochs 100, 200 and
+///   300 of 350).
+/// - constant: the highest rate.
+double learning_rate(const TrainOptions& options, std::int64_t done, std::int64_t steps);
+
+/// "0 ... 1", "at least 1", "a, b or c"; empty if everything is valid.
+std::string valid_text(const Range& range);
+std::string valid_text(const OneOf& choice);
+std::string valid_text(const Anything&);
+
+/// All options as TOML, each below a comment with its meaning and valid values. Reading it back with --config gives
+/// the same options, except the run folder and --resume, which belong to one call.
+std::string to_toml(const TrainOptions& options);
 
 nlohmann::json to_json(const TrainOptions& options);
 /// Missing fields keep the value of `otherwise`. Unknown names, wrong types and out-of-range values throw

@@ -9,7 +9,6 @@
 #include "lab/models/batch_norm.h"
 #include "lab/random.h"
 #include "lab/require.h"
-#include "lab/train/autocast.h"
 #include "lab/train/step.h"
 
 namespace keel::lab {
@@ -40,14 +39,14 @@ Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& au
   const auto whole = torch::TensorOptions(images_.pixels.device()).dtype(torch::kLong);
   order_ = torch::zeros({images_.count()}, whole);
   chosen_ = torch::zeros({part.second - part.first}, whole);
-  epoch_ = torch::zeros({}, whole);
+  crops_ = torch::zeros({images_.count(), 3}, whole);
 }
 
 std::int64_t Recalibrator::run(std::int64_t step) {
   auto generator =
       at::make_generator<at::CPUGeneratorImpl>(hashed(augmentation_.seed, std::uint64_t(step)));
   order_.copy_(torch::randperm(images_.count(), generator, torch::kLong));
-  epoch_.fill_(step);
+  crops_.copy_(random_crops(augmentation_, step, images_.count(), images_.pixels.size(3)));
   const std::int64_t count = std::min(options_.recalibrate, images_.count() / options_.batch);
   keel::nn::recalibrate(*model_,
                         [&] {
@@ -71,12 +70,12 @@ void Recalibrator::pass(std::int64_t batch) {
   const bool captures = uses_graph(options_, chosen_.device(), processes_);
   if (!captures || passes_++ < kPassesBeforeCapture) return forward();
   if (!graph_) graph_ = capture([this] { forward(); });
-  graph_->replay();
+  graph_();
 }
 
 void Recalibrator::forward() {
   const Tensor input = options_.augmentation
-                           ? augment(images_.pixels, chosen_, epoch_, augmentation_)
+                           ? augment(images_.pixels, chosen_, crops_, augmentation_)
                            : normalise(images_.pixels.index_select(0, chosen_), augmentation_);
   const Autocast autocast(chosen_.device(), options_.precision == "bfloat16");
   model_->forward(input);

@@ -40,9 +40,9 @@ class Recalibrator {
   AugmentOptions augmentation_;
   TrainOptions options_;
   Processes* processes_;
-  torch::Tensor order_, chosen_, epoch_;  ///< image order; the batch's images; seed of their crops
+  torch::Tensor order_, chosen_, crops_;  ///< image order; the batch's images; all images' crops
   std::int64_t passes_ = 0;
-  std::unique_ptr<StepGraph> graph_;
+  Replay graph_;
 };
 
 }  // namespace keel::lab

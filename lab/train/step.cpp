@@ -8,7 +8,8 @@
 #include <optional>
 
 #include "lab/random.h"
-#include "lab/train/autocast.h"
+#include "lab/require.h"
+#include "lab/train/checkpoint.h"
 #include "lab/train/fused_step.h"
 
 namespace keel::lab {
@@ -26,7 +27,33 @@ std::size_t parameters_before(const torch::nn::Module& model, const std::string&
   return count;
 }
 
+Tensor random_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+/// What followed norms know of their convolutions' inputs.
+NamedTensors followed_inputs(ResNet& model) {
+  NamedTensors result;
+  for (const Normed* part : model->normed()) {
+    const auto& following = part->following();
+    if (!following) continue;
+    const std::string name = kFollowing + part->convolution_name() + ".";
+    result.emplace_back(name + "input_mean", following->input_mean);
+    result.emplace_back(name + "input_covariance", following->input_covariance);
+    result.emplace_back(name + "looks", following->looks);
+  }
+  return result;
+}
+
 }  // namespace
+
+void set_random_state(const torch::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
 
 bool uses_fused_step(const TrainOptions& options, torch::Device device,
                      const Processes* processes) {
@@ -112,7 +139,6 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
       narrow_(fused_ && options.precision == "bfloat16"),
       use_graph_(uses_graph(options, device, processes)) {
   augmentation_.channels_last = options.channels_last;
-  augmentation_.fused = options.fused;
   before_layer_ =
       parameters_.end_of(parameters_before(*model_, model_->tested().front()->norm_name()));
   const auto whole = torch::TensorOptions(device).dtype(torch::kLong);
@@ -123,7 +149,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
     size_ = end - begin;
   }
   indices_ = torch::zeros({size_}, whole);
-  epoch_ = torch::zeros({}, whole);
+  crops_ = torch::zeros({images_.count(), 3}, whole);
   rate_ = torch::zeros({}, whole.dtype(torch::kFloat));
   stop_ = torch::zeros({}, whole.dtype(torch::kDouble));
   meter_ = torch::zeros({5}, whole.dtype(torch::kDouble));
@@ -135,10 +161,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   readings_.halted = torch::zeros({}, whole.dtype(torch::kBool));
   readings_.recent =
       torch::full({kRecent}, std::numeric_limits<double>::quiet_NaN(), meter_.options());
-  if (fused_) {
-    not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
-    readings_.applied_rate = torch::zeros({}, rate_.options());
-  }
+  if (fused_) not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
   model_->fuse_norms(options.fused);
   if (options.follow != "none")
     for (Normed* part : options.follow == "all" ? model_->normed() : model_->tested())
@@ -151,7 +174,7 @@ void TrainingStep::start_epoch(std::int64_t epoch) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(
       hashed(options_.seed * kGolden + std::uint64_t(epoch) + 1));
   order_.copy_(torch::randperm(images_.count(), generator, torch::kLong));
-  epoch_.fill_(epoch);
+  crops_.copy_(random_crops(augmentation_, epoch, images_.count(), images_.pixels.size(3)));
 }
 
 void TrainingStep::select(std::int64_t batch) {
@@ -176,7 +199,7 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
     step(looks);
   } else {
     if (!graph_) capture_steps();
-    looks ? replay_with_a_look() : graph_->replay();
+    looks ? replay_with_a_look() : graph_();
   }
   ++runs_;
 }
@@ -191,7 +214,7 @@ void TrainingStep::capture_steps() {
 }
 
 void TrainingStep::replay_with_a_look() {
-  looking_graph_->replay();
+  looking_graph_();
   const auto there = reported();
   for (std::size_t i = 0; i < there.size(); ++i) there[i].copy_(reported_by_looking_[i]);
 }
@@ -208,7 +231,7 @@ std::vector<Tensor> TrainingStep::reported() const {
 Batch TrainingStep::selected() const {
   const torch::NoGradGuard no_grad;
   return {options_.augmentation
-              ? augment(images_.pixels, indices_, epoch_, augmentation_)
+              ? augment(images_.pixels, indices_, crops_, augmentation_)
               : normalise(images_.pixels.index_select(0, indices_), augmentation_),
           images_.labels.index_select(0, indices_)};
 }
@@ -245,14 +268,15 @@ void TrainingStep::step(bool looks) {
   backward(loss);
   parameters_.gather_gradients(not_finite_);
   if (processes_ != nullptr) processes_->sum(parameters_.gradients);
+  measure(loss.detach(), errors);
   if (fused_) {
-    fused_measure(readings_, loss.detach(), errors,
-                  parameters_.gradients.narrow(0, 0, before_layer_), not_finite_, rate_);
+    const torch::NoGradGuard no_grad;
+    const Tensor rate =
+        rate_.masked_fill(readings_.halted, std::numeric_limits<double>::quiet_NaN());
     fused_descend({parameters_.values, parameters_.gradients, parameters_.momenta,
                    narrow_ ? parameters_.bfloat16_values : Tensor()},
-                  readings_.applied_rate, options_.momentum, options_.weight_decay);
+                  rate, options_.momentum, options_.weight_decay);
   } else {
-    measure(loss.detach(), errors);
     descend(parameters_, rate_, readings_.halted, options_.momentum, options_.weight_decay);
   }
 }
@@ -275,10 +299,16 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   const Tensor place = readings_.good_steps.to(torch::kLong).remainder(kRecent).view({1});
   readings_.recent.index_copy_(
       0, place, at::where(readings_.halted, readings_.recent.index_select(0, place), norm));
-  // NaN and infinity show up in the extremes. x - x is 0 exactly if x is finite.
-  const auto [least, most] = at::aminmax(parameters_.gradients);
-  const Tensor extremes = at::stack({loss, least, most});
-  readings_.halted.logical_or_((extremes - extremes).sum().ne(0));
+  // x - x is 0 exactly if x is finite.
+  readings_.halted.logical_or_((loss - loss).ne(0));
+  if (fused_) {
+    readings_.halted.logical_or_(not_finite_.squeeze(0));
+    not_finite_.zero_();
+  } else {  // NaN and infinity show up in the extremes
+    const auto [least, most] = at::aminmax(parameters_.gradients);
+    const Tensor extremes = at::stack({least, most});
+    readings_.halted.logical_or_((extremes - extremes).sum().ne(0));
+  }
   readings_.good_steps.add_(readings_.halted.logical_not());
 }
 
@@ -304,6 +334,34 @@ void TrainingStep::restore(const Readings& readings) {
   meter_.copy_(torch::tensor({readings.loss_sum, readings.error_sum, readings.gradient_norm,
                               double(readings.good_steps), double(readings.stop)},
                              torch::kDouble));
+}
+
+NamedTensors TrainingStep::state() {
+  NamedTensors result = state_of(*model_);
+  for (const auto& [name, momentum] : parameters_.named_momenta())
+    result.emplace_back(kMomentum + name, momentum);
+  for (const auto& one : followed_inputs(model_)) result.push_back(one);
+  result.emplace_back(kRandomState, random_state());
+  return result;
+}
+
+void TrainingStep::restore(const SafeTensors& tensors) {
+  changed_outside_ = true;
+  load_network(*model_, tensors);
+  const torch::NoGradGuard no_grad;
+  for (auto [name, momentum] : parameters_.named_momenta()) {
+    const auto found = tensors.tensors.find(kMomentum + name);
+    require(found != tensors.tensors.end() && found->second.sizes() == momentum.sizes(),
+            "cannot resume: expected {}{} of shape {} in the checkpoint", kMomentum, name,
+            c10::str(momentum.sizes()));
+    momentum.copy_(found->second);
+  }
+  // A run may be continued with other norms that follow. Those start again.
+  for (auto [name, tensor] : followed_inputs(model_))
+    if (const auto found = tensors.tensors.find(name); found != tensors.tensors.end())
+      tensor.copy_(found->second);
+  const auto random = tensors.tensors.find(kRandomState);
+  if (random != tensors.tensors.end()) set_random_state(random->second);
 }
 
 }  // namespace keel::lab

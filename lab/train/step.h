@@ -12,7 +12,9 @@
 #include "lab/train/flat_parameters.h"
 #include "lab/train/fused_step.h"
 #include "lab/train/graph.h"
+#include "lab/train/layer_state.h"
 #include "lab/train/options.h"
+#include "lab/train/records.h"
 
 namespace keel::lab {
 
@@ -62,6 +64,11 @@ class TrainingStep {
   void start_interval();
   void restore(const Readings& readings);
 
+  /// All tensors that a run changes: parameters, buffers, momenta, what followed norms know, and the process's random
+  /// state. They may be changed from outside.
+  NamedTensors state();
+  void restore(const SafeTensors& state);
+
   /// The parts of a step, for diagnose().
   void select(std::int64_t batch);
   Batch selected() const;
@@ -105,23 +112,29 @@ class TrainingStep {
   std::int64_t before_layer_ = 0;  ///< where the parameters of the first layer under test begin
 
   // Inputs, set by the host.
-  torch::Tensor order_, indices_, epoch_, rate_, stop_;
+  torch::Tensor order_, indices_, crops_, rate_, stop_;
   // Outputs, read by the host: loss, errors, gradient norm, good steps, stop requests.
   torch::Tensor meter_, stops_;
-  FusedReadings
-      readings_;  ///< the others of these, and the gradient norm of step k (from 0) at k modulo kRecent
+  struct {
+    torch::Tensor loss_sum, error_sum, gradient_norm, good_steps;  ///< views of meter_
+    torch::Tensor halted;                                          ///< bool
+    torch::Tensor recent;  ///< the gradient norm of step k (from 0) at k modulo kRecent
+  } readings_;
   double rate_now_ = 0;  ///< what rate_ holds
 
   // A step with the kernels of fused_step.h.
   bool fused_;
   bool narrow_;                  ///< with weights in bfloat16
-  torch::Tensor not_finite_;     ///< flag of those kernels
+  torch::Tensor not_finite_;     ///< whether a gradient is not finite, by those kernels
   bool changed_outside_ = true;  ///< perhaps: then the bfloat16 copies of the parameters are old
   bool use_graph_;
   std::int64_t runs_ = 0;
-  std::unique_ptr<StepGraph> graph_, looking_graph_;  ///< without and with a look (options.follow)
+  Replay graph_, looking_graph_;  ///< without and with a look (options.follow)
   std::vector<torch::Tensor> reported_by_looking_;
 };
+
+inline constexpr const char* kRandomState = "random.cpu";
+void set_random_state(const torch::Tensor& state);
 
 /// Whether steps with these options use the kernels of fused_step.h on this device. Several processes do not: they sum
 /// gradients before the optimiser's step.
@@ -153,5 +166,26 @@ class Precision {
  private:
   bool tf32_products_, tf32_convolutions_, benchmark_, deterministic_;
 };
+
+/// Scope in which autocast to bfloat16 is on or off for this device. The end of the scope drops cached casts of
+/// weights, so a captured step makes its own.
+class Autocast {
+ public:
+  Autocast(torch::Device device, bool on);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  torch::DeviceType device_;
+  bool was_on_;
+  torch::Dtype was_type_;
+};
+
+/// Repeats the step on the selected batch, without the update, and finds where a non-finite number first appears: the
+/// first layer with a non-finite output or, if the loss is finite, the first layer in backward that got finite
+/// gradients and returned non-finite ones. `step` counts from 1. All processes must call it, and all get the same
+/// answer.
+Failure diagnose(TrainingStep& training, std::int64_t step);
 
 }  // namespace keel::lab

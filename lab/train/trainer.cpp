@@ -13,11 +13,7 @@
 #include "lab/require.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/checkpoint.h"
-#include "lab/train/diagnose.h"
-#include "lab/train/evaluate.h"
 #include "lab/train/recalibrate.h"
-#include "lab/train/resume.h"
-#include "lab/train/schedule.h"
 #include "lab/train/signals.h"
 #include "lab/train/step.h"
 #include "lab/train/stopwatch.h"
@@ -66,6 +62,21 @@ Images part_of(const Images& images, const Processes* processes) {
   return {images.pixels.narrow(0, begin, end - begin), images.labels.narrow(0, begin, end - begin)};
 }
 
+/// Throws unless the checkpoint's run has the same data and options, except options that do not affect the numbers (where
+/// to write, how often, on which device).
+void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
+                      const DataSet& data) {
+  const auto then = to_json(checkpoint.options), now = to_json(options);
+  for (const auto& [name, value] : now.items())
+    if ((name == "seed" || !options_beside_the_experiment().count(name)) && value != then.at(name))
+      throw OtherOptions(fmt::format("cannot resume: the checkpoint was made with {} {}, got {}",
+                                     name, then.at(name).dump(), value.dump()));
+  require(
+      checkpoint.data == data.name && checkpoint.classes == data.classes,
+      "cannot resume: the checkpoint was made with other data ({}, {} classes), got {}, {} classes",
+      checkpoint.data, checkpoint.classes.size(), data.name, data.classes.size());
+}
+
 /// What a run is resumed from, if anything. Read before the network is built, which the options of a checkpoint that
 /// does not belong to them could make as large as they like.
 std::optional<Checkpoint> checkpoint_of(const TrainOptions& options, const DataSet& data,
@@ -100,9 +111,8 @@ class Run {
         per_epoch_(training_.batches()),
         steps_(options.max_steps > 0 ? std::min(options.max_steps, options.epochs * per_epoch_)
                                      : options.epochs * per_epoch_) {
-    at_.last_train_loss = at_.last_train_error = at_.last_test_loss = at_.last_test_error =
-        at_.best_test_error = at_.last_recalibrated_test_error = at_.last_followed_test_error =
-            kNotDone;
+    at_.last.train_loss = at_.last.train_error = at_.last.test_loss = at_.last.test_error =
+        at_.best_test_error = kNotDone;
   }
 
   Result run() {
@@ -124,7 +134,7 @@ class Run {
 
  private:
   void resume() {
-    restore_tensors(resumed_->tensors, training_);
+    training_.restore(resumed_->tensors);
     at_ = resumed_->position;
     // Check bounds first: the product of numbers from a file may overflow.
     require(at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
@@ -147,7 +157,7 @@ class Run {
     std::memcpy(&at_, numbers.data_ptr(), sizeof at_);
     keeps_ = numbers[-1].item<int>() != 0;
     const torch::NoGradGuard no_grad;
-    for (const auto& [name, tensor] : tensors_of(training_)) {
+    for (const auto& [name, tensor] : training_.state()) {
       Tensor there = tensor.to(device_).contiguous();
       processes_->broadcast(there);
       if (name == kRandomState)
@@ -206,18 +216,21 @@ class Run {
     record.test_loss = record.test_error = kNotDone;
     // Counted from the end, so that the evaluated epochs are evenly spaced up to the last.
     const std::int64_t epochs_left = options_.epochs - 1 - at_.epoch;
-    if (epochs_left % options_.evaluate_every == 0 || at_.step == steps_) {
+    const bool evaluated = epochs_left % options_.evaluate_every == 0 || at_.step == steps_;
+    if (evaluated) {
       const Evaluation test = evaluate_now();
-      record.test_loss = at_.last_test_loss = test.loss;
-      record.test_error = at_.last_test_error = test.error;
+      record.test_loss = test.loss;
+      record.test_error = test.error;
       at_.best_test_error = std::fmin(at_.best_test_error, test.error);
       if (options_.follow != "none") evaluate_followed(record);
       if (options_.recalibrate > 0) evaluate_recalibrated(record);
     }
     const double images = double(at_.steps_summed * options_.batch);
-    record.train_loss = at_.last_train_loss = at_.loss_sum / double(at_.steps_summed);
-    record.train_error = at_.last_train_error = at_.error_sum / images;
+    record.train_loss = at_.last.train_loss = at_.loss_sum / double(at_.steps_summed);
+    record.train_error = at_.last.train_error = at_.error_sum / images;
     record.seconds = seconds_since(start);
+    if (evaluated) at_.last = record;
+    at_.last.seconds = at_.last.recalibration_seconds = kNotDone;  // no part of the run's state
     observer_.on_epoch(record);
     show_layer(at_.step);
     at_.loss_sum = at_.error_sum = 0;
@@ -257,7 +270,7 @@ class Run {
     };
     const Evaluation test = evaluate_after(follow, /*stay=*/false);
     record.followed_test_loss = test.loss;
-    record.followed_test_error = at_.last_followed_test_error = test.error;
+    record.followed_test_error = test.error;
   }
 
   /// After the last step the recomputed statistics stay, for the last checkpoint.
@@ -271,7 +284,7 @@ class Run {
     const Evaluation test =
         evaluate_after([&] { batches = recalibrator_->run(at_.step); }, /*stay=*/last);
     record.recalibrated_test_loss = test.loss;
-    record.recalibrated_test_error = at_.last_recalibrated_test_error = test.error;
+    record.recalibrated_test_error = test.error;
     if (last) recalibrated_ = batches;
     record.recalibration_seconds = seconds_since(start);
     result_.recalibration_seconds += record.recalibration_seconds;
@@ -350,7 +363,7 @@ class Run {
                        .mean = data_.mean,
                        .deviation = data_.deviation,
                        .recalibrated = recalibrated_},
-                      tensors_of(training_), options_.keep);
+                      training_.state(), options_.keep);
       unsaved_.clear();
     } catch (const std::system_error& error) {
       unsaved_ = error.what();
@@ -375,13 +388,13 @@ class Run {
   Result finish() {
     result_.steps = result_.failure ? result_.failure->step : at_.step;
     result_.epochs = at_.epoch;
-    result_.train_loss = at_.last_train_loss;
-    result_.train_error = at_.last_train_error;
-    result_.test_loss = at_.last_test_loss;
-    result_.test_error = at_.last_test_error;
+    result_.train_loss = at_.last.train_loss;
+    result_.train_error = at_.last.train_error;
+    result_.test_loss = at_.last.test_loss;
+    result_.test_error = at_.last.test_error;
     result_.best_test_error = at_.best_test_error;
-    result_.recalibrated_test_error = at_.last_recalibrated_test_error;
-    result_.followed_test_error = at_.last_followed_test_error;
+    result_.recalibrated_test_error = at_.last.recalibrated_test_error;
+    result_.followed_test_error = at_.last.followed_test_error;
     if (!result_.failure) result_.unsaved = unsaved_;
     result_.images_per_second = throughput_.per_second();
     result_.seconds = seconds_since(started_);

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "lab/data/data_set.h"
+#include "lab/data/augment.h"
 #include "lab/models/resnet.h"
 #include "lab/processes/processes.h"
+#include "lab/train/checkpoint.h"
 #include "lab/train/layer_state.h"
 #include "lab/train/options.h"
 #include "lab/train/records.h"
@@ -76,7 +77,6 @@ Result train(const TrainOptions& options, const DataSet& data, Observer& observe
 struct Evaluation {
   double loss = 0, error = 0;
   std::int64_t images = 0;
-  torch::Tensor confusion;  ///< (classes, classes) int64 on the CPU: true class, answer
   double images_per_second = 0;
 };
 
@@ -87,5 +87,18 @@ struct Evaluation {
 /// and with random numbers that depend on that step. The model keeps the new statistics.
 Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
                     const TrainOptions& options, std::optional<std::int64_t> recalibrate_at = {});
+
+/// evaluate() for a network and images that are already on the device. With several processes, each passes its own
+/// part of the images and all get the overall result.
+Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
+                          const TrainOptions& options, torch::Device device,
+                          Processes* processes = nullptr);
+
+/// Maps labels and normalisation to those of the checkpoint's network. Classes are matched by name. Throws keel::Error if
+/// the network does not know a class.
+void as_trained_on(DataSet& data, const Checkpoint& checkpoint);
+
+/// Throws keel::Error unless every label is one of the classes.
+void require_labels(const Images& images, std::int64_t classes);
 
 }  // namespace keel::lab

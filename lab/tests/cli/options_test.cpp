@@ -26,7 +26,6 @@ TEST(CliOptions, HelpHasRangesAndDefaultsAndSaysWhereTheyComeFrom) {
     EXPECT_FALSE(contains(text, "[synthetic]")) << text;
     EXPECT_FALSE(contains(text, "[off]")) << text;
   }
-  EXPECT_FALSE(contains(help("bench"), "of all processes")) << help("bench");
 }
 
 // LibTorch takes half a second to load, and these need nothing of it.
@@ -105,8 +104,6 @@ TEST(CliOptions, MistakesAndUnusableInputsAreSaid) {
        "to divide the 8 channels of bn1, got 16"},
       {2, "train --precision tf32 --device cpu",
        "keel train: expected a CUDA device for precision tf32, got cpu; use float32, or a GPU"},
-      {2, "bench --precision tf32 --device cpu",
-       "keel bench: expected a CUDA device for precision tf32, got cpu"},
       {2, "eval /no/such/run --precision tf32 --device cpu", "got cpu"},
       {2, "train --train-limit 10 --batch 16",
        "keel train: expected at least a batch of 16 training images, got 10"},
@@ -115,8 +112,6 @@ TEST(CliOptions, MistakesAndUnusableInputsAreSaid) {
       {2, "data --source cifar10", "keel data: expected path, which source"},
       {2, "report", "RUN is required"},
       {2, "inspect", "RUN is required"},
-      {2, "bench --model resnet_small --layers zca/8x", "got 'zca/8x'"},
-      {3, "bench --model resnet_small --device cpu --no-eager --no-graph", "got neither"},
       {3, "eval /no/such/run",
        "keel eval: expected a run folder or a checkpoint, /no/such/run is not there\n"},
       {3, "report /no/such/run", "/no/such/run"},

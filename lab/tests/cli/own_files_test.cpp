@@ -239,7 +239,7 @@ TEST(CliOwnFiles, WhateverTheOptionsOnlyItsOwnFilesChange) {
         "train --resume " + any(),
         "train --resume " + any() + " --keep 1",
         "report " + any() + " " + page,
-        "inspect " + any() + " --images 16",
+        "inspect " + any(),
         "eval " + any()};
     fs::current_path(folder.path());
     for (int call = 0; call < 2; ++call) {

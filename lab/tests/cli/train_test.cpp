@@ -5,17 +5,6 @@
 namespace keel::cli::testing {
 namespace {
 
-/// Step and loss of every record, in order.
-std::vector<std::pair<int, double>> losses(const fs::path& run) {
-  std::vector<std::pair<int, double>> found;
-  std::ifstream lines(run / "metrics.jsonl");
-  for (std::string line; std::getline(lines, line);) {
-    const auto record = nlohmann::json::parse(line);
-    if (record.at("kind") == "step") found.emplace_back(record.at("step"), record.at("loss"));
-  }
-  return found;
-}
-
 TEST(CliTrain, LeavesTheWholeRunFolder) {
   const TemporaryFolder folder;
   const auto run = folder / "run";
@@ -217,26 +206,6 @@ TEST(CliTrain, TheCommandLineWinsOverTheConfig) {
   EXPECT_TRUE(contains(config, "\ntrain_limit = 32\n")) << config;
   EXPECT_TRUE(contains(config, "\naugmentation = false\n")) << config;
   EXPECT_TRUE(contains(config, "\nmodel = \"resnet_small\"\n")) << config;
-}
-
-TEST(CliTrain, ResumeGoesOnToTheSameResult) {
-  const TemporaryFolder folder;
-  const auto whole = folder / "whole", parts = folder / "parts";
-  ASSERT_EQ(keel("train" + kTiny + "--norm zca --checkpoint-every 3 --run " + whole.string()).code,
-            0);
-  // Pretends that it was killed after its sixth step, in the middle of a line.
-  fs::copy(whole, parts, fs::copy_options::recursive);
-  for (const char* end : {".json", ".safetensors"})
-    ASSERT_TRUE(fs::remove(parts / "checkpoints" / (std::string("step-00000008") + end)));
-  fs::remove(parts / "result.json");
-  std::ofstream(parts / "metrics.jsonl", std::ios::app) << "{\"kind\":\"st";
-  const auto outcome = keel("train --resume " + parts.string());
-  ASSERT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_TRUE(contains(outcome.error, "resuming after step 6")) << outcome.error;
-  EXPECT_EQ(json(whole / "result.json").at("test_loss"),
-            json(parts / "result.json").at("test_loss"));
-  EXPECT_EQ(json(parts / "result.json").at("steps"), 8);
-  EXPECT_EQ(losses(whole), losses(parts));
 }
 
 // With AVX2 only, LibTorch 1.13 has no bfloat16 convolutions. Later releases have slow ones.

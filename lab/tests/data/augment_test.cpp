@@ -2,10 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
-
-#include "lab/data/crop.h"
-#include "lab/random.h"
 #include "lab/train/graph.h"
 
 namespace keel::lab {
@@ -18,73 +14,34 @@ Tensor random_pixels(std::int64_t count, std::int64_t height, std::int64_t width
   return torch::randint(1, 256, {count, 3, height, width}, torch::kUInt8);
 }
 
-Tensor epoch(std::int64_t number) { return torch::tensor(number, torch::kLong); }
-
-struct Move {
-  std::int64_t down, right;
-  bool flipped;
-  bool operator<(const Move& other) const {
-    return std::tie(down, right, flipped) < std::tie(other.down, other.right, other.flipped);
-  }
-};
-
-/// Pads one image, crops it at (down, right) and mirrors it, as torchvision's transforms do.
-Tensor moved(const Tensor& image, std::int64_t padding, const Move& move) {
-  const Tensor padded = torch::constant_pad_nd(image, {padding, padding, padding, padding});
-  const Tensor crop =
-      padded.narrow(1, move.down, image.size(1)).narrow(2, move.right, image.size(2));
-  return move.flipped ? crop.flip(2) : crop;
-}
-
-/// The only move that gives this result. Fails if there is none or more than one.
-std::optional<Move> move_of(const Tensor& image, const Tensor& result, std::int64_t padding) {
-  std::optional<Move> found;
-  for (std::int64_t down = 0; down <= 2 * padding; ++down)
-    for (std::int64_t right = 0; right <= 2 * padding; ++right)
-      for (const bool flipped : {false, true})
-        if (torch::equal(moved(image, padding, {down, right, flipped}), result)) {
-          EXPECT_FALSE(found) << "two moves";
-          found = Move{down, right, flipped};
-        }
-  EXPECT_TRUE(found) << "no move";
-  return found;
+/// With the crops of that epoch.
+Tensor augmented(const Tensor& pixels, const Tensor& indices, std::int64_t epoch,
+                 const AugmentOptions& options) {
+  const Tensor crops = random_crops(options, epoch, pixels.size(0), pixels.size(3));
+  return augment(pixels, indices, crops.to(pixels.device()), options);
 }
 
 /// Converts back to bytes, under the identity normalisation.
 Tensor pixels_of(const Tensor& augmented) { return augmented.mul(255).round().to(torch::kUInt8); }
 
-TEST(Augment, IsACropAndAFlipOfEachSample) {
-  for (const std::int64_t padding : {0, 2, 4})
-    for (const bool flip : {false, true}) {
-      const Tensor pixels = random_pixels(12, 9, 14);
-      const Tensor indices = torch::tensor({7, 0, 11, 3, 3}, torch::kLong);
-      const AugmentOptions options{.seed = 5, .padding = padding, .flip = flip};
-      const Tensor result = pixels_of(augment(pixels, indices, epoch(2), options));
-      ASSERT_EQ(result.sizes(), (std::vector<std::int64_t>{5, 3, 9, 14}));
-      for (std::int64_t b = 0; b < 5; ++b) {
-        const auto move = move_of(pixels[indices[b].item<std::int64_t>()], result[b], padding);
-        EXPECT_TRUE(flip || !move || !move->flipped);
-      }
-    }
-}
-
-TEST(Augment, TheKernelsCropIsTheOperators) {
+TEST(Augment, TakesThePixelsThatTheCropsName) {
   const std::int64_t height = 7, width = 10;
   const Tensor pixels = random_pixels(300, height, width), indices = torch::arange(300);
   for (const std::int64_t number : {0, 1, 77})
     for (const std::int64_t padding : {0, 1, 4})
       for (const bool flip : {false, true}) {
         const AugmentOptions options{.seed = 9, .padding = padding, .flip = flip};
-        const Tensor result = pixels_of(augment(pixels, indices, epoch(number), options));
-        const auto key = std::int64_t(hashed(options.seed, 0) & 0x7fffffff);
+        const Tensor result = pixels_of(augmented(pixels, indices, number, options));
+        const Tensor crops = random_crops(options, number, 300, width);
         Tensor expected = torch::zeros_like(result);
+        const auto crop = crops.accessor<std::int64_t, 2>();
         const auto from = pixels.accessor<std::uint8_t, 4>();
         auto to = expected.accessor<std::uint8_t, 4>();
         for (std::int64_t n = 0; n < 300; ++n) {
-          const Crop crop = crop_of(key, number, n, padding, flip);
+          EXPECT_TRUE(crop[n][1] == 1 || (flip && crop[n][1] == -1));
           for (std::int64_t y = 0; y < height; ++y)
             for (std::int64_t x = 0; x < width; ++x) {
-              const std::int64_t row = y + crop.down, column = crop.column(x, width);
+              const std::int64_t row = y + crop[n][0], column = crop[n][1] * x + crop[n][2];
               if (row < 0 || row >= height || column < 0 || column >= width) continue;
               for (int c = 0; c < 3; ++c) to[n][c][y][x] = from[n][c][row][column];
             }
@@ -93,39 +50,37 @@ TEST(Augment, TheKernelsCropIsTheOperators) {
       }
 }
 
-TEST(Augment, OnAGpuInOneLaunchGivesTheSameBits) {
+// A resumed run goes on with the crops it had, whichever keel it began with.
+TEST(Augment, CropsAreTheSameOnEveryMachineAndForEver) {
+  const Tensor known =
+      torch::tensor({{1, -1, 11}, {4, -1, 13}, {3, 1, 4}, {2, -1, 5}, {0, 1, -3}}, torch::kLong);
+  EXPECT_TRUE(random_crops({.seed = 9}, 77, 5, 10).equal(known))
+      << random_crops({.seed = 9}, 77, 5, 10);
+}
+
+TEST(Augment, OnAGpuGivesTheSameBits) {
   if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Tensor pixels = random_pixels(50, 9, 14);
   const Tensor indices = torch::randperm(50, torch::kLong).narrow(0, 0, 31);
-  for (const bool channels_last : {false, true})
-    for (const bool flip : {false, true})
-      for (const std::int64_t padding : {0, 4}) {
-        AugmentOptions options{.seed = 3, .padding = padding, .flip = flip};
-        options.mean = {0.49, 0.48, 0.44};
-        options.deviation = {0.247, 0.243, 0.261};
-        options.channels_last = channels_last;
-        const Tensor here = augment(pixels, indices, epoch(4), options);
-        const auto there = [&](bool fused) {
-          options.fused = fused;
-          return augment(pixels.to(torch::kCUDA), indices.to(torch::kCUDA),
-                         epoch(4).to(torch::kCUDA), options);
-        };
-        EXPECT_TRUE(there(true).cpu().equal(here));
-        EXPECT_TRUE(there(true).equal(there(false)));
-        EXPECT_EQ(there(true).strides(), there(false).strides());
-        EXPECT_TRUE(
-            normalise(pixels.to(torch::kCUDA), options).cpu().equal(normalise(pixels, options)));
-      }
+  AugmentOptions options{.seed = 3, .mean = {0.49, 0.48, 0.44}, .deviation = {0.247, 0.243, 0.261}};
+  for (const bool channels_last : {false, true}) {
+    options.channels_last = channels_last;
+    const Tensor here = augmented(pixels, indices, 4, options);
+    EXPECT_TRUE(
+        augmented(pixels.to(torch::kCUDA), indices.to(torch::kCUDA), 4, options).cpu().equal(here));
+    EXPECT_TRUE(
+        normalise(pixels.to(torch::kCUDA), options).cpu().equal(normalise(pixels, options)));
+  }
 }
 
 TEST(Augment, DependsOnSeedEpochAndSampleAlone) {
   const Tensor pixels = random_pixels(64, 8, 8);
   const AugmentOptions options{.seed = 5};
-  const Tensor all = augment(pixels, torch::arange(64), epoch(1), options);
+  const Tensor all = augmented(pixels, torch::arange(64), 1, options);
   const Tensor order = torch::randperm(64, torch::kLong).narrow(0, 0, 20);
-  EXPECT_TRUE(torch::equal(augment(pixels, order, epoch(1), options), all.index_select(0, order)));
-  EXPECT_FALSE(torch::equal(augment(pixels, torch::arange(64), epoch(2), options), all));
-  EXPECT_FALSE(torch::equal(augment(pixels, torch::arange(64), epoch(1), {.seed = 6}), all));
+  EXPECT_TRUE(torch::equal(augmented(pixels, order, 1, options), all.index_select(0, order)));
+  EXPECT_FALSE(torch::equal(augmented(pixels, torch::arange(64), 2, options), all));
+  EXPECT_FALSE(torch::equal(augmented(pixels, torch::arange(64), 1, {.seed = 6}), all));
 }
 
 TEST(Augment, MovesAreUniformAndIndependent) {
@@ -137,8 +92,7 @@ TEST(Augment, MovesAreUniformAndIndependent) {
   pixels = pixels.expand({count, 3, side, side});
   std::vector<Tensor> keys;
   for (std::int64_t number = 0; number < 3; ++number) {
-    const Tensor result =
-        pixels_of(augment(pixels, torch::arange(count), epoch(number), {.seed = 9}));
+    const Tensor result = pixels_of(augmented(pixels, torch::arange(count), number, {.seed = 9}));
     const Tensor middle = result.select(2, 8).select(2, 8).to(torch::kLong);
     const Tensor next = result.select(2, 8).select(2, 9).to(torch::kLong);
     const Tensor down = middle.select(1, 0) - 5, flipped = (next < middle).select(1, 1);
@@ -165,7 +119,7 @@ TEST(Augment, Normalises) {
   const Tensor pixels = random_pixels(4, 6, 5);
   const AugmentOptions options{
       .padding = 0, .flip = false, .mean = {0.5, 0.25, 0.1}, .deviation = {0.2, 0.3, 0.4}};
-  const Tensor result = augment(pixels, torch::arange(4), epoch(0), options);
+  const Tensor result = augmented(pixels, torch::arange(4), 0, options);
   EXPECT_EQ(result.scalar_type(), torch::kFloat);
   EXPECT_TRUE(torch::equal(result, normalise(pixels, options)));
   for (std::int64_t c = 0; c < 3; ++c) {
@@ -178,7 +132,7 @@ TEST(Augment, Normalises) {
 TEST(Augment, PadsWithBlackBeforeNormalising) {
   const AugmentOptions options{.mean = {0.5, 0.5, 0.5}, .deviation = {0.25, 0.25, 0.25}};
   const Tensor pixels = torch::full({200, 3, 8, 8}, 255, torch::kUInt8);
-  const Tensor result = augment(pixels, torch::arange(200), epoch(0), options);
+  const Tensor result = augmented(pixels, torch::arange(200), 0, options);
   const Tensor black = result == -2, white = result == 2;
   EXPECT_TRUE(black.logical_or(white).all().item<bool>());
   EXPECT_TRUE(black.any().item<bool>());
@@ -187,10 +141,10 @@ TEST(Augment, PadsWithBlackBeforeNormalising) {
 TEST(Augment, KeepsTheMemoryFormatAsked) {
   const Tensor pixels = random_pixels(4, 8, 8);
   AugmentOptions options;
-  const Tensor plain = augment(pixels, torch::arange(4), epoch(0), options);
+  const Tensor plain = augmented(pixels, torch::arange(4), 0, options);
   EXPECT_TRUE(plain.is_contiguous());
   options.channels_last = true;
-  const Tensor last = augment(pixels, torch::arange(4), epoch(0), options);
+  const Tensor last = augmented(pixels, torch::arange(4), 0, options);
   EXPECT_TRUE(last.is_contiguous(at::MemoryFormat::ChannelsLast));
   EXPECT_TRUE(torch::equal(plain, last));
   EXPECT_TRUE(normalise(pixels, options).is_contiguous(at::MemoryFormat::ChannelsLast));
@@ -198,10 +152,11 @@ TEST(Augment, KeepsTheMemoryFormatAsked) {
 
 TEST(Augment, RefusesOtherTensors) {
   const Tensor pixels = random_pixels(4, 8, 8), indices = torch::arange(4);
-  EXPECT_THROW(augment(pixels.to(torch::kFloat), indices, epoch(0), {}), c10::Error);
-  EXPECT_THROW(augment(pixels, indices.to(torch::kInt), epoch(0), {}), c10::Error);
-  EXPECT_THROW(augment(pixels, indices, torch::zeros({1}, torch::kLong), {}), c10::Error);
-  EXPECT_THROW(augment(pixels, indices, epoch(0), {.padding = -1}), c10::Error);
+  const Tensor crops = random_crops({}, 0, 4, 8);
+  EXPECT_THROW(augment(pixels.to(torch::kFloat), indices, crops, {}), c10::Error);
+  EXPECT_THROW(augment(pixels, indices.to(torch::kInt), crops, {}), c10::Error);
+  EXPECT_THROW(augment(pixels, indices, crops.slice(0, 1), {}), c10::Error);
+  EXPECT_THROW(random_crops({.padding = -1}, 0, 4, 8), c10::Error);
   EXPECT_THROW(normalise(pixels[0], {}), c10::Error);
 }
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "lab/data/sources.h"
+#include "lab/data/data_set.h"
 #include "lab/storage/files.h"
 #include "lab/storage/safetensors.h"
 #include "support/errors.h"

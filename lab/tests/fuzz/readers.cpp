@@ -16,7 +16,6 @@
 #include "lab/report/npy.h"
 #include "lab/report/page.h"
 #include "lab/report/run_folder.h"
-#include "lab/report/settings.h"
 #include "lab/reproduce/recipe.h"
 #include "lab/reproduce/results.h"
 #include "lab/storage/safetensors.h"
@@ -233,12 +232,12 @@ void attack_config(const std::string& bytes) {
     return;  // the message names the option; the command line adds the file
   }
   const auto again = must("to write what was read", [&] {
-    return lab::train_options(lab::parse_toml(lab::report::toml(options), "written"));
+    return lab::train_options(lab::parse_toml(lab::to_toml(options), "written"));
   });
   expect(kept(again) == kept(options), "what was written to be what was read");
 }
 
-std::vector<std::string> config_seeds() { return {lab::report::toml({})}; }
+std::vector<std::string> config_seeds() { return {lab::to_toml({})}; }
 
 // --- recipe
 

@@ -89,19 +89,6 @@ TEST(BaselineNorm, AutocastLeavesTheStatisticsAlone) {
   EXPECT_TRUE(torch::equal(plain, mixed));
 }
 
-/// A run folder stores the same state for this norm as for the library's layer.
-TEST(BaselineNorm, HasTheStateOfTheLayerInItsPlace) {
-  for (const char* kind : {"zca", "pca"}) {
-    const auto ours = make_norm({.kind = kind, .group_size = 4, .rule = "power_method"}, 8),
-               theirs = make_norm({.kind = kind, .group_size = 4}, 8);
-    EXPECT_TRUE(ours->as<BaselineNormImpl>());
-    const auto names = [](const torch::nn::Module& norm) {
-      return std::pair(norm.named_parameters().keys(), norm.named_buffers().keys());
-    };
-    EXPECT_EQ(names(*ours), names(*theirs)) << kind;
-  }
-}
-
 TEST(BaselineNorm, TheTextbookLayersAreTorchsWhereItIsFinite) {
   const Tensor x = activations({9, 4, 5}), dL_doutput = random(x.sizes(), 5);
   const nn::WhiteningOptions options{.num_features = 4, .rank = LeadingCount{2}};
@@ -150,14 +137,6 @@ TEST(BaselineNorm, NewtonSchulzIsIterNorm) {
   const Tensor x = activations({9, 6, 4}, 4);
   EXPECT_LT(relative_error(lab::apply_norm(*norm, x), plain(as_columns(x, 2), mean, matrix, x)),
             1e-12);
-}
-
-TEST(BaselineNorm, RefusesToDenoiseByWhatOnlyWhitens) {
-  for (const lab::Baseline& method : std::vector<lab::Baseline>{
-           lab::ReleasedTextbook{}, lab::ReleasedPowerIteration{}, lab::NewtonSchulz{}})
-    EXPECT_TRUE(fails_with("expected the map zca with", [&] {
-      BaselineNormImpl({.num_features = 4}, keel::PcaDenoising{}, method);
-    }));
 }
 
 TEST(BaselineNorm, FoldsAndPrintsItself) {

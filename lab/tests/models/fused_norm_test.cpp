@@ -319,7 +319,7 @@ TEST_F(FusedNormTest, IsCaptured) {
     const torch::NoGradGuard no_grad;
     input.copy_(other);
   }
-  for (int i = 0; i < 3; ++i) graph->replay();
+  for (int i = 0; i < 3; ++i) graph();
   synchronise(torch::kCUDA);
   const Found plain = fused(c, other, r, along);
   EXPECT_TRUE(y.detach().equal(plain.output));

@@ -50,20 +50,6 @@ TEST(Norm, HandsItsOptionsOn) {
   EXPECT_EQ(batch->as<BatchNormImpl>()->momentum, 0.3);
 }
 
-TEST(Norm, KnowsEveryRuleByName) {
-  EXPECT_TRUE(std::holds_alternative<Exact>(layer_rule("exact")));
-  EXPECT_TRUE(std::holds_alternative<Analytic>(layer_rule("analytic")));
-  EXPECT_EQ(std::get<PowerIteration>(layer_rule("power_iteration", 5)).terms, 5);
-  EXPECT_EQ(std::get<Lorentzian>(layer_rule("lorentzian", 1e-3)).width, 1e-3);
-  EXPECT_EQ(std::get<Masked>(layer_rule("masked", 1e-3)).tolerance, 1e-3);
-  EXPECT_EQ(std::get<PowerMethod>(layer_rule("power_method")).iterations, 19);
-  EXPECT_EQ(std::get<PowerMethod>(layer_rule("power_method", 30)).iterations, 30);
-  EXPECT_EQ(std::get<ReleasedTextbook>(layer_rule("released_textbook")).slip, 1);
-  EXPECT_EQ(std::get<ReleasedTextbook>(layer_rule("released_textbook", 0)).slip, 0);
-  EXPECT_EQ(std::get<NewtonSchulz>(layer_rule("newton_schulz")).iterations, 5);
-  for (const std::string& name : norm_rules()) EXPECT_NO_THROW(layer_rule(name)) << name;
-}
-
 TEST(Norm, EveryChoiceRunsForwardAndBackward) {
   torch::manual_seed(1);
   const auto input = torch::randn({8, 8, 6, 6}, torch::requires_grad());

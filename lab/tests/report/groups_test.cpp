@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lab/report/charts.h"
 #include "lab/report/page.h"
 #include "lab/tests/report/run_files.h"
 #include "support/errors.h"
@@ -25,22 +26,12 @@ std::vector<Run> example_runs(const TemporaryFolder& folder) {
   return runs;
 }
 
-// A damaged file may have any number. Incrementing one past its type would be undefined behaviour.
-TEST(Groups, TheLargestEpochHasAPlace) {
-  Group group;
-  group.runs.emplace_back();
-  group.runs[0].epochs.emplace_back();
-  group.runs[0].epochs[0].epoch = std::numeric_limits<std::int64_t>::max();
-  group.runs[0].epochs[0].test_error = 0.5;
-  EXPECT_EQ(trace(group, &EpochRecord::test_error).x, std::vector<double>{0x1p63});
-}
-
 TEST(Groups, SeedsOfTwoMachinesAreOneGroup) {
   const TemporaryFolder folder;
   const auto elsewhere = "path = \"/other\"\ndevice = \"cuda\"\nrecalibrate = 0\n";
   testing::write_run(folder / "a", settings("zca", "exact", 0), "0.2");
   testing::write_run(folder / "b", elsewhere + settings("zca", "exact", 1), "0.3");
-  testing::write_run(folder / "c", "labels = \"coarse\"\n" + settings("zca", "exact", 2), "0.4");
+  testing::write_run(folder / "c", "train_limit = 7\n" + settings("zca", "exact", 2), "0.4");
   const auto groups =
       grouped({read_run(folder / "a"), read_run(folder / "b"), read_run(folder / "c")});
   ASSERT_EQ(groups.size(), 2u);
@@ -112,10 +103,6 @@ TEST(Groups, RunsThatDifferInTheirSeedAloneAreOne) {
   EXPECT_EQ(groups[1].runs.size(), 2u);
   EXPECT_EQ(groups[2].failures(), 1);
   EXPECT_EQ(differing_settings(groups), (std::vector<std::string>{"norm", "rule"}));
-  EXPECT_EQ(shown_setting(groups[0], "rule"), "");  // BatchNorm has none
-  EXPECT_EQ(shown_setting(groups[1], "rule"), "power_iteration");
-  EXPECT_EQ(shown_setting(groups[0], "norm"), "batch");
-  EXPECT_EQ(shown_setting(groups[1], "energy"), "");  // of PCA alone
 }
 
 TEST(Groups, LabelsSayWhatElseDiffers) {
@@ -139,47 +126,34 @@ TEST(Groups, TheSpreadIsASamples) {
   EXPECT_EQ(spread({}).count, 0);
 }
 
-TEST(Groups, TracesAverageOverSeeds) {
-  const TemporaryFolder folder;
-  const auto groups = grouped(example_runs(folder));
-  const Trace errors = trace(groups[1], &EpochRecord::test_error);
-  EXPECT_EQ(errors.x, (std::vector<double>{1, 2}));
-  EXPECT_DOUBLE_EQ(errors.y[1], 0.12);
-  EXPECT_NEAR(errors.high[1] - errors.y[1], 0.02 * std::sqrt(2.0), 1e-12);
-  EXPECT_TRUE(trace(groups[0], &EpochRecord::test_error).low.empty());  // one seed, no band
+TEST(Charts, HaveALineForEachSeedOverTheEpochsThatWereEvaluated) {
+  Group group{"two", {{}, {}}};
+  for (int epoch = 0; epoch < 4; ++epoch)
+    for (auto& run : group.runs)
+      run.epochs.push_back({.epoch = epoch, .test_error = epoch % 2 ? 0.1 * epoch : kNotDone});
+  // A damaged file may have any number. Incrementing one past its type would be undefined behaviour.
+  group.runs[1].epochs[3].epoch = std::numeric_limits<std::int64_t>::max();
+  const Charts charts = curve_charts({group});
+  ASSERT_EQ(charts[0].first, "Test error");
+  const auto& curves = charts[0].second.curves;
+  ASSERT_EQ(curves.size(), 2u);
+  EXPECT_EQ(curves[0].x, (std::vector<double>{2, 4}));
+  EXPECT_EQ(curves[0].y, (std::vector<double>{0.1 * 1, 0.1 * 3}));
+  EXPECT_EQ(curves[1].x, (std::vector<double>{2, 0x1p63}));
 }
 
-TEST(Groups, ATraceGoesOnOverEpochsWithoutAnEvaluation) {
-  Group group;
-  group.runs.emplace_back();
-  for (int epoch = 0; epoch < 4; ++epoch) {
-    EpochRecord metrics;
-    metrics.epoch = epoch;
-    metrics.test_error = epoch % 2 == 1 ? 0.1 * epoch : kNotDone;
-    group.runs[0].epochs.push_back(metrics);
-  }
-  const Trace errors = trace(group, &EpochRecord::test_error);
-  EXPECT_EQ(errors.x, (std::vector<double>{2, 4}));
-  EXPECT_EQ(errors.y, (std::vector<double>{0.1 * 1, 0.1 * 3}));
-}
-
-TEST(Groups, LongTracesAreThinnedByAveraging) {
-  Group group;
-  group.runs.emplace_back();
-  for (int step = 1; step <= 1000; ++step) {
-    StepRecord metrics;
-    metrics.step = step;
-    metrics.loss = step % 2;
-    metrics.smallest_gap = step <= 500 ? 0 : std::pow(10, -(step % 2));
-    group.runs.back().steps.push_back(metrics);
-  }
-  const Trace loss = trace(group, &StepRecord::loss, Average::arithmetic, 100);
-  ASSERT_EQ(loss.y.size(), 100u);
+TEST(Charts, LongCurvesAreThinnedByAveraging) {
+  Group group{"long", {{}}};
+  for (int step = 1; step <= 1600; ++step)
+    group.runs[0].steps.push_back({.step = step, .loss = double(step % 2)});
+  group.runs[0].result.failure.emplace().step = 1600;
+  const Charts charts = curve_charts({group});
+  ASSERT_EQ(charts[0].first, "Training loss");
+  const Curve& loss = charts[0].second.curves.at(0);
+  ASSERT_EQ(loss.y.size(), 160u);
   for (const double y : loss.y) EXPECT_DOUBLE_EQ(y, 0.5);
-  EXPECT_EQ(loss.x.back(), 1000);
-  const Trace gap = trace(group, &StepRecord::smallest_gap, Average::geometric, 100);
-  EXPECT_EQ(gap.y.front(), 0);  // zeros stay zeros
-  EXPECT_NEAR(gap.y.back(), std::sqrt(0.1), 1e-12);
+  EXPECT_EQ(loss.x.back(), 1600);
+  EXPECT_EQ(loss.failed_at, 1600);
 }
 
 TEST(Table, SaysWhatCountsAndLinesUp) {

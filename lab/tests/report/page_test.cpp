@@ -81,7 +81,7 @@ TEST(Page, ShowsWhatItShould) {
   for (const char* word :
        {"A &lt;title&gt;", "made &amp; tested", "12.00 ± 2.83 %", "ZCA, analytic", "at step 3",
         "The gradient is &lt;not finite&gt;.", "Gradient norm", "Smallest gap", "Eigenvalues",
-        "What differs", "prefers-color-scheme: dark", "width=device-width"})
+        "What all runs share", "prefers-color-scheme: dark", "width=device-width"})
     EXPECT_NE(html.find(word), std::string::npos) << word;
   EXPECT_EQ(html.find("nan"), std::string::npos);
 }

@@ -14,25 +14,6 @@ namespace {
 using Kind = Axis::Kind;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-TEST(Axis, LinearStartsAtZeroAndHasRoundTicks) {
-  const Axis axis(Kind::linear, {3, 47, kNaN}, /*from_zero=*/true);
-  EXPECT_DOUBLE_EQ(axis(0), 0);
-  EXPECT_GT(axis(47), 0.9);
-  EXPECT_LE(axis(47), 1);
-  const auto ticks = axis.ticks(5);
-  ASSERT_EQ(ticks.size(), 5u);  // 0, 10, 20, 30, 40
-  EXPECT_EQ(ticks.front().label, "0");
-  EXPECT_EQ(ticks.back().label, "40");
-  for (const Tick& tick : ticks) EXPECT_TRUE(axis(tick.value) >= 0 && axis(tick.value) <= 1);
-}
-
-TEST(Axis, PercentLabelsAreOfTheFraction) {
-  const Axis axis(Kind::linear, {0.05, 0.61}, true, /*percent=*/true);
-  const auto ticks = axis.ticks(4);
-  EXPECT_EQ(ticks[1].label, "20%");
-  EXPECT_DOUBLE_EQ(ticks[1].value, 0.2);
-}
-
 TEST(Axis, LogarithmicCoversWholeDecades) {
   const Axis axis(Kind::logarithmic, {0.02, 30}, true);
   EXPECT_DOUBLE_EQ(axis(0.01), 0);

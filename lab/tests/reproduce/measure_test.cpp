@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "experiments.h"
+#include "lab/train/graph.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -144,12 +145,21 @@ TEST(Measure, TimingHasBatchNormFirst) {
   recipe.settings["rounds"] = 1;
   recipe.cells.resize(1);
   TrainOptions options = tiny();
+  options.device = "auto";
   const Json rows = measure({recipe, options}).figures.at("rows");
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].at("name"), "BatchNorm");
-  EXPECT_EQ(rows[0].at("ratio"), 1);
-  EXPECT_EQ(rows[1].at("name"), "ZCA d=4, exact");
-  EXPECT_GT(rows[1].at("milliseconds").get<double>(), 0);
+  ASSERT_EQ(rows.size(), has_cuda() ? 4u : 2u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto of = [&](const char* name) { return rows[i].at(name).get<double>(); };
+    EXPECT_EQ(rows[i].at("name"), i % 2 ? "ZCA d=4, exact" : "BatchNorm");
+    EXPECT_EQ(rows[i].at("graph"), i > 1);
+    EXPECT_GT(of("least"), 0);
+    EXPECT_LE(of("least"), of("milliseconds"));
+    EXPECT_LE(of("milliseconds"), of("most"));
+    // Milliseconds and ratio are rounded to four digits, each off by at most 5e-4 of itself; images to five.
+    EXPECT_NEAR(of("images_per_second") * of("milliseconds"), 16e3, 5.6e-4 * 16e3);
+    EXPECT_NEAR(of("ratio") * rows[i - i % 2].at("milliseconds").get<double>(), of("milliseconds"),
+                1.51e-3 * of("milliseconds"));
+  }
 }
 
 }  // namespace

@@ -85,25 +85,6 @@ TEST(Pages, ResultsBringNoHtml) {
   EXPECT_FALSE(has(index_page({recipe()}, {one}), "<img"));
 }
 
-TEST(Pages, StatisticsMadeAgainHaveAColumn) {
-  EXPECT_FALSE(has(page(recipe(), results()).markdown, "ecalibrated"));
-  Results twice = results();
-  twice.options["recalibrate"] = 50;
-  for (Trial& one : twice.trials)
-    if (one.cell == "ours")
-      one.result.recalibrated_test_error = one.result.test_error / 2,
-      one.recalibrated_errors = {0.05};
-  const std::string markdown = page(recipe(), twice).markdown;
-  EXPECT_TRUE(has(markdown, "| failed at step | recalibrated: mean |")) << markdown;
-  EXPECT_TRUE(has(markdown, "| 10.00 | 11.00 ± 1.41 | 2 of 2 |  | 5.50 ± 0.71 |")) << markdown;
-  EXPECT_TRUE(has(markdown, "| 20.00 | 20.00 | 1 of 2 | 33 |  |")) << markdown;
-  EXPECT_TRUE(has(markdown, "from 50 training batches")) << markdown;
-  EXPECT_FALSE(has(markdown, "of the trials' time")) << markdown;
-  for (Trial& one : twice.trials)
-    if (one.cell == "ours") one.result.seconds = 40, one.result.recalibration_seconds = 3;
-  EXPECT_TRUE(has(page(recipe(), twice).markdown, "Recalibration took 7.5 % of the trials' time."));
-}
-
 TEST(Pages, FollowedErrorsHaveColumns) {
   Results one = results();
   for (Trial& trial : one.trials) {
@@ -120,69 +101,11 @@ TEST(Pages, FollowedErrorsHaveColumns) {
   EXPECT_FALSE(has(page(recipe(), results()).markdown, "ollowed"));
 }
 
-TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
-  Results one = results();
-  one.options["batch"] = 100;
-  for (Trial& trial : one.trials)
-    trial.result.images_per_second = 50000, trial.result.peak_mib = 1234.5;
-  one.trials[1].result.images_per_second = 25000;
-  EXPECT_FALSE(has(page(recipe(), one).markdown, "ms a step"));
-  Recipe costly = recipe();
-  costly.settings["costs"] = true;
-  const std::string markdown = page(costly, one).markdown;
-  EXPECT_TRUE(has(markdown, "| failed at step | ms a step | GPU memory, MiB |")) << markdown;
-  EXPECT_TRUE(has(markdown, "| 1 of 2 | 33 | 2.00 | 1234 |")) << markdown;
-  EXPECT_TRUE(has(markdown, "| 2 of 2 |  | 3.00 | 1234 |")) << markdown;  // the mean of 4 and 2
-  EXPECT_TRUE(has(markdown, "| not run |  |  |  |  |  |")) << markdown;
-}
-
-TEST(Pages, AFailuresGradientsAreToldAndDrawn) {
-  Results one = results();
-  one.trials[0].result.failure->gradients = {0.5, 30, 2, NAN};
-  const Page plain = page(recipe(), one);
-  EXPECT_TRUE(
-      has(plain.markdown,
-          "step 33: it broke; gradient of the 3 steps before: 0.5 at first, 30 at most, 2 at last"))
-      << plain.markdown;
-  EXPECT_EQ(plain.pictures.count("gradient.svg"), 0u);
-  Recipe drawn = recipe();
-  drawn.settings["gradients"] = true;
-  const Page got = page(drawn, one);
-  ASSERT_EQ(got.pictures.count("gradient.svg"), 1u);
-  EXPECT_TRUE(has(got.pictures.at("gradient.svg"), ">SVD<"));
-  EXPECT_TRUE(has(got.pictures.at("gradient.svg"), ">d = 4<"));
-}
-
-TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
-  Results long_run = results();
-  long_run.options["epochs"] = 350;
-  Trial& trial = long_run.trials[1];
-  trial.result.epochs = 350;
-  trial.test_errors.assign(59, 0.1);  // after epochs 2, 8, ... 350
-  const Page got = page(recipe(), long_run);
-  ASSERT_EQ(got.pictures.count("course.svg"), 1u);
-  const std::string& svg = got.pictures.at("course.svg");
-  EXPECT_TRUE(has(svg, ">Ours, d = 4<"));
-  EXPECT_FALSE(has(svg, ">SVD, d = 4<"));  // its record holds no test errors
-  EXPECT_TRUE(has(svg, ">300<")) << svg;   // an axis label
-  EXPECT_EQ(page(recipe(), results()).pictures.count("course.svg"), 0u);
-  trial.result.epochs =
-      333;  // stopped by --max-steps: its last evaluation is not one of the evenly spaced
-  EXPECT_EQ(page(recipe(), long_run).pictures.count("course.svg"), 0u);
-}
-
 TEST(Pages, NothingRunIsSaid) {
   const Page got = page(recipe(), Results());
   EXPECT_TRUE(has(got.markdown, "| SVD | d = 4 | 4.59 | 4.54 ± 0.08 | 46.7 % | not run |"));
   EXPECT_TRUE(has(got.markdown, "**Not run yet.**"));
   EXPECT_TRUE(got.pictures.empty());
-}
-
-TEST(Pages, ACellCanShareAnothersTrials) {
-  Recipe one = recipe();
-  one.cells[2].same_as = "ours";
-  EXPECT_TRUE(
-      has(page(one, results()).markdown, "| d = 8 |  |  |  | 10.00 | 11.00 ± 1.41 | 2 of 2 |"));
 }
 
 // Every page in the tree matches its recipe and results, so nobody has changed one without the other. `keel reproduce

@@ -46,42 +46,6 @@ TEST(Recipe, ACellsNameStaysInItsFolder) {
   EXPECT_EQ(message_of("[cells.\"v1.5-a_b\"]\n[schedule.short]\n"), "no error");
 }
 
-// As printed in the paper.
-TEST(Recipe, ThePapersFigures) {
-  const Recipe table2 = read_recipe(kExperiments / "table2" / "recipe.toml");
-  const auto* svd = table2.find("svd-d4");
-  ASSERT_NE(svd, nullptr);
-  EXPECT_EQ(svd->paper.least, 4.59);
-  EXPECT_EQ(svd->paper.mean, 4.54);
-  EXPECT_EQ(svd->paper.success, 46.7);
-  EXPECT_EQ(table2.find("pi-d8")->paper.success, 6.7);
-  EXPECT_EQ(table2.find("pi-d64")->paper.success, 0);
-  EXPECT_EQ(table2.find("ours-d64")->paper.mean, 4.59);
-  EXPECT_FALSE(table2.find("exact-d64")->paper.any());
-  const TrainOptions options = cell_options(table2, *table2.find("ours-d16"), "paper", kData);
-  EXPECT_EQ(options.model.norm.kind, "zca");
-  EXPECT_EQ(options.model.norm.group_size, 16);
-  EXPECT_EQ(options.model.norm.rule, "power_iteration");
-  EXPECT_EQ(options.model.norm.parameter, 19);
-  EXPECT_EQ(options.epochs, 350);
-  EXPECT_EQ(options.schedule, "paper");
-}
-
-TEST(Recipe, EverywhereIsEveryNorm) {
-  for (const char* name : {"everywhere", "everywhere-100"}) {
-    const Recipe one = read_recipe(kExperiments / name / "recipe.toml");
-    ASSERT_EQ(one.cells.size(), 10u);
-    EXPECT_EQ(one.trials, 3);
-    std::size_t sites = 0;
-    for (const Cell& cell : one.cells) {
-      const TrainOptions options = cell_options(one, cell, "short", kData);
-      EXPECT_EQ(options.recalibrate, 50);
-      sites += tested_sites(options.model).size();
-    }
-    EXPECT_EQ(sites, 5u * (20 + 53));
-  }
-}
-
 TEST(Recipe, FiguresDrawCellsThatAreRun) {
   for (const Recipe& one : read_recipes(kExperiments)) {
     if (one.results_of.empty()) continue;
@@ -130,14 +94,6 @@ TEST(Recipe, MistakesAreNamed) {
   const Recipe wrong = recipe("[cells.a]\ntrain = { rule = \"svd\" }\n[schedule.short]\n");
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "short", Json::object()), Error);
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "paper", Json::object()), Error);
-}
-
-TEST(Recipe, CostCountsEachTrialOnce) {
-  const Recipe one = recipe(
-      "trials = 5\n[schedule.short]\nepochs = 10\n[cells.a]\n[cells.b]\nstep_milliseconds = 6.2\n"
-      "[cells.c]\nsame_as = \"a\"\n");
-  // 5 trials x 10 epochs x 390 steps x (3.1 + 6.2) ms = 3.02 minutes.
-  EXPECT_EQ(cost(one, "short"), "10 trials (2 cells x 5) of 10 epochs, about 3 GPU minutes");
 }
 
 }  // namespace

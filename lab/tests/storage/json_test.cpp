@@ -73,11 +73,5 @@ TEST(Json, KnowsUtf8) {
     EXPECT_FALSE(is_utf8(text)) << text;
 }
 
-TEST(Json, NumbersThatAreNoneAreNull) {
-  EXPECT_EQ(finite_or_null(0.5), json(0.5));
-  EXPECT_TRUE(finite_or_null(std::nan("")).is_null());
-  EXPECT_TRUE(finite_or_null(std::numeric_limits<double>::infinity()).is_null());
-}
-
 }  // namespace
 }  // namespace keel::lab

@@ -23,7 +23,7 @@ Checkpoint example(std::int64_t step) {
   Checkpoint checkpoint;
   checkpoint.position.step = step;
   checkpoint.position.loss_sum = 0.1 * double(step) + 1e-17;
-  checkpoint.position.last_test_error = std::nan("");
+  checkpoint.position.last.test_error = std::nan("");
   checkpoint.options = test::small_options("zca");
   checkpoint.data = "small";
   checkpoint.classes = {"a", "b \"c\""};
@@ -82,7 +82,7 @@ TEST(CheckpointTest, ComesBackWhole) {
   const Checkpoint back = load_checkpoint(file);
   EXPECT_EQ(back.position.step, 42);
   EXPECT_EQ(back.position.loss_sum, example(42).position.loss_sum);
-  EXPECT_TRUE(std::isnan(back.position.last_test_error));
+  EXPECT_TRUE(std::isnan(back.position.last.test_error));
   EXPECT_EQ(to_json(back.options), to_json(example(42).options));
   EXPECT_EQ(back.classes, example(42).classes);
   EXPECT_EQ(back.mean, example(42).mean);

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "lab/tests/train/support.h"
-#include "lab/train/bench.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/graph.h"
 #include "lab/train/recalibrate.h"
@@ -193,18 +192,6 @@ TEST_F(CudaTrainTest, ResumesToTheSameBits) {
   const Result result = train(o, data, told);
   EXPECT_EQ(result.status, "finished");
   EXPECT_EQ(result.test_loss, expected.test_loss);
-}
-
-TEST_F(CudaTrainTest, BenchMeasuresBothKinds) {
-  BenchOptions bench;
-  bench.train = options("batch");
-  bench.norms = {NormOptions{.kind = "zca"}};
-  bench.steps = bench.rounds = 2;
-  const auto timings = bench_train(bench);
-  ASSERT_EQ(timings.size(), 4u);
-  EXPECT_FALSE(timings[1].graph);
-  EXPECT_GT(timings[1].peak_mib, 0);
-  EXPECT_TRUE(timings[3].graph);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "lab/train/diagnose.h"
+#include "lab/train/step.h"
 
 #include <gtest/gtest.h>
 

@@ -60,52 +60,7 @@ TEST_P(DescendTest, IsPyTorchsSgd) {
     EXPECT_TRUE(torch::allclose(item.value(), expected[item.key()], 1e-11, 1e-13)) << item.key();
 }
 
-TEST_P(DescendTest, HaltedKeepsEveryBitWhateverTheGradient) {
-  auto mine = network();
-  FlatParameters flat(*mine, GetParam());
-  flat.momenta.fill_(0.5);
-  const Tensor before = flat.values.clone();
-  flat.gradients[0] = std::numeric_limits<double>::quiet_NaN();
-  flat.gradients[1] = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 3; ++i)
-    descend(flat, torch::full({}, 0.1, torch::kDouble), torch::ones({}, torch::kBool), 0.9, 1e-2);
-  EXPECT_TRUE(flat.values.equal(before));
-}
-
 INSTANTIATE_TEST_SUITE_P(Orders, DescendTest, ::testing::Bool());
-
-TEST(FlatParametersTest, ParametersAreViewsWithTheirOldValuesAndShapes) {
-  auto plain = network();
-  for (const bool channels_last : {false, true}) {
-    auto module = network();
-    FlatParameters flat(*module, channels_last);
-    const auto expected = plain->named_parameters();
-    for (const auto& item : module->named_parameters()) {
-      EXPECT_TRUE(item.value().equal(expected[item.key()])) << item.key();
-      EXPECT_TRUE(item.value().is_leaf() && item.value().requires_grad());
-    }
-    const auto weight = module->named_parameters()["0.weight"];
-    EXPECT_EQ(weight.is_contiguous(at::MemoryFormat::ChannelsLast), channels_last);
-    flat.values.fill_(2);
-    EXPECT_TRUE(weight.equal(torch::full_like(weight, 2)));
-    EXPECT_EQ(flat.size(), 3 * 5 * 9 + 5 + 5 + 5 + 5 * 4 + 4 + 64 * 2 + 2);
-  }
-}
-
-TEST(FlatParametersTest, GathersGradientsInTheParametersPlaces) {
-  auto module = network();
-  FlatParameters flat(*module, /*channels_last=*/true);
-  module->forward(input(0)).square().mean().backward();
-  std::map<std::string, Tensor> gradients;
-  for (const auto& item : module->named_parameters())
-    gradients[item.key()] = item.value().grad().clone();
-  flat.gather_gradients();
-  flat.momenta.copy_(flat.gradients);
-  for (const auto& [name, momentum] : flat.named_momenta())
-    EXPECT_TRUE(momentum.equal(gradients.at(name))) << name;
-  EXPECT_FALSE(module->parameters()[0].grad().defined());
-  EXPECT_EQ(flat.end_of(2), 3 * 5 * 9 + 5);
-}
 
 TEST(FlatParametersTest, AMissingGradientIsZero) {
   auto module = network();

@@ -10,7 +10,6 @@
 
 #include "lab/models/resnet.h"
 #include "lab/tests/train/support.h"
-#include "lab/train/autocast.h"
 #include "lab/train/flat_parameters.h"
 #include "lab/train/graph.h"
 #include "lab/train/step.h"
@@ -152,47 +151,6 @@ TEST_F(FusedStepTest, GathersPiecesOfEitherTypeInOrder) {
       flag.zero_();
       pieces[where].numbers.copy_(kept);
     }
-}
-
-TEST_F(FusedStepTest, Measures) {
-  const auto doubles = floats().dtype(torch::kDouble);
-  const Tensor leading = torch::randn({1728}, floats());
-  const auto measured = [&](double loss, int bad, double norm_before) {
-    const Tensor meter =
-        torch::tensor({1.5, 7.0, norm_before, 4.0}, torch::kDouble).to(torch::kCUDA);
-    const Tensor halted = torch::zeros({}, doubles.dtype(torch::kBool)),
-                 flag = torch::full({1}, bad, doubles.dtype(torch::kInt)),
-                 due = torch::zeros({}, floats()), recent = torch::full({3}, -1, doubles);
-    fused_measure({meter[0], meter[1], meter[2], meter[3], halted, due, recent},
-                  torch::full({}, loss, floats()), torch::full({}, 3, doubles.dtype(torch::kLong)),
-                  leading, flag, torch::full({}, 0.5, floats()));
-    EXPECT_EQ(flag.item<int>(), 0);
-    EXPECT_EQ(std::isnan(due.item<float>()), halted.item<bool>());
-    // Its place is 4 modulo 3.
-    const double own = leading.to(torch::kDouble).norm().item<double>(),
-                 seen = recent[1].item<double>();
-    EXPECT_TRUE(std::isnan(own) ? std::isnan(seen) : std::abs(seen - own) < 1e-12 * own) << seen;
-    EXPECT_EQ(recent[0].item<double>() + recent[2].item<double>(), -2);
-    if (!halted.item<bool>()) {
-      EXPECT_EQ(due.item<float>(), 0.5F);
-    }
-    return std::pair(meter.cpu(), halted.item<bool>());
-  };
-  const double norm = leading.to(torch::kDouble).norm().item<double>();
-  const auto [good, halted] = measured(0.25, 0, 0);
-  EXPECT_EQ(good[0].item<double>(), 1.75);
-  EXPECT_EQ(good[1].item<double>(), 10);
-  EXPECT_NEAR(good[2].item<double>(), norm, 1e-12 * norm);
-  EXPECT_EQ(good[3].item<double>(), 5);
-  EXPECT_FALSE(halted);
-  EXPECT_EQ(measured(0.25, 0, 2 * norm).first[2].item<double>(), 2 * norm);
-  for (const auto& [loss, bad] : {std::pair(kNaN, 0), {kInfinity, 0}, {0.25, 1}}) {
-    const auto [meter, stopped] = measured(loss, bad, 0);
-    EXPECT_TRUE(stopped) << loss << bad;
-    EXPECT_EQ(meter[3].item<double>(), 4);
-  }
-  leading[5] = kNaN;
-  EXPECT_TRUE(std::isnan(measured(0.25, 0, 1).first[2].item<double>()));
 }
 
 TrainOptions options_of(const std::string& norm, const char* precision) {

@@ -12,21 +12,6 @@ namespace {
 using nlohmann::json;
 using test::error_of;
 
-TEST(TrainOptionsTest, GoThroughJson) {
-  TrainOptions options = test::small_options("zca");
-  options.model.norm.parameter = 0.1 + 0.2;  // not a short decimal
-  options.data.path = "some/folder";
-  options.seed = 0xffffffffffffffffu;
-  options.weight_decay = 1e-300;
-  const json written = to_json(options);
-  EXPECT_EQ(to_json(train_options(json::parse(written.dump()))), written);
-  const TrainOptions back = train_options(written);
-  EXPECT_EQ(back.seed, options.seed);
-  EXPECT_EQ(*back.model.norm.parameter, 0.1 + 0.2);
-  EXPECT_EQ(back.model.width, 4);
-  EXPECT_FALSE(train_options(to_json(TrainOptions{})).model.norm.parameter);
-}
-
 TEST(TrainOptionsTest, NamesWhatIsWrongInJsonAndTurnsNoNumberIntoAnother) {
   for (const auto& [given, said] : std::vector<std::pair<json, std::string>>{
            {{{"batch", "many"}}, "expected batch to be a whole number, got \"many\""},
@@ -73,17 +58,6 @@ TEST(TrainOptionsTest, ValidateNamesTheOptionAndTheRange) {
   EXPECT_NE(with([](auto& o) { o.model.norm.kind = "layer"; }), "no error");
   EXPECT_NE(with([](auto& o) { o.model.norm.eps = -1; }), "no error");
   EXPECT_NE(with([](auto& o) { o.log_every = 0; }), "no error");
-}
-
-TEST(TrainOptionsTest, EveryFieldHasANameOfItsOwnAndHelp) {
-  TrainOptions options;
-  std::set<std::string> names;
-  for_each_field(options,
-                 [&](const std::string& name, About, auto&, const std::string& help, auto) {
-                   EXPECT_TRUE(names.insert(name).second) << name;
-                   EXPECT_FALSE(help.empty()) << name;
-                 });
-  EXPECT_GT(names.size(), 35u);
 }
 
 }  // namespace

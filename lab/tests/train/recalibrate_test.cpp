@@ -85,24 +85,6 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
   }
 }
 
-// The process's random numbers and the plain test error are unaffected too.
-TEST(RecalibrateTest, HowManyBatchesChangesNothingElse) {
-  const DataSet data = test::small_data();
-  TrainOptions options = test::small_options("zca");
-  const auto told = [&](std::int64_t batches) {
-    options.recalibrate = batches;
-    Recorder recorder;
-    train(options, data, recorder);
-    std::vector<double> numbers{torch::rand({1}, torch::kDouble).item<double>()};
-    for (const auto& step : recorder.steps) numbers.push_back(step.loss);
-    for (const auto& epoch : recorder.epochs) numbers.push_back(epoch.test_loss);
-    return numbers;
-  };
-  const auto without = told(0);
-  EXPECT_EQ(told(1), without);
-  EXPECT_EQ(told(TrainOptions().recalibrate), without);
-}
-
 /// The statistics of the first norm's input over all training images, without augmentation.
 std::pair<Tensor, Tensor> moments_before_norm(ResNet& model, const DataSet& data) {
   const torch::NoGradGuard no_grad;
@@ -160,27 +142,6 @@ TEST(RecalibrateTest, SeedAndStepChooseTheImages) {
   }
   torch::manual_seed(9);
   EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of the process's numbers
-}
-
-TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
-  const DataSet data = test::small_data();
-  TrainOptions options = test::small_options("zca");
-  options.epochs = 6;
-  options.augmentation = false;
-  options.learning_rate = 0.05;
-  const test::TemporaryFolder folder;
-  options.run = folder.path();
-  Recorder told;
-  train(options, data, told);
-  ResNet model = load_model(*newest_checkpoint(folder.path(), {}));
-  for (Tensor& buffer : model->buffers()) buffer.zero_();
-  options.recalibrate = 6;
-  EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // chance is 0.75
-  EXPECT_LT(evaluate(model, data.test, data, options, 36).error, 0.4);
-  EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // the model keeps them
-  DataSet few = test::small_data(8);
-  EXPECT_EQ(test::error_of([&] { evaluate(model, few.test, few, options, 36); }),
-            "expected at least a batch of 16 training images, got 8");
 }
 
 // In the first layer the statistics that follow are those of the images, whatever happened to the weights.

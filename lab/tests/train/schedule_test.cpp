@@ -1,4 +1,4 @@
-#include "lab/train/schedule.h"
+#include "lab/train/options.h"
 
 #include <gtest/gtest.h>
 

@@ -165,7 +165,7 @@ TEST(TrainerTest, WritesCheckpointsAndTheSpectrum) {
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->position.step, 12);
   EXPECT_EQ(newest->position.epoch, 2);
-  EXPECT_EQ(newest->position.last_test_error, result.test_error);
+  EXPECT_EQ(newest->position.last.test_error, result.test_error);
   EXPECT_FALSE(fs::exists(options.run / "checkpoints" / "step-00000004.json"));
   EXPECT_TRUE(fs::exists(options.run / "checkpoints" / "step-00000008.json"));
   // The checkpoint has the network that was evaluated.

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/tests/train/support.h"
-#include "lab/train/diagnose.h"
 
 namespace keel::lab {
 namespace {
