@@ -489,6 +489,8 @@ def test_on_cuda():
             graph.replay()
             for ours, theirs in zip(found, expected):
                 torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        noise = keel.svds(rectangular([3.0, 2.0, 1.0], 700, N).to("cuda", dtype), 10).S
+        assert (noise >= 0).all() and (noise.diff() <= 0).all() and (noise[3:] <= 100 * EPS[dtype]).all()
         big = keel.svds(torch.randn(1500, 1400, device="cuda", dtype=dtype), 130, tol=1e-4, return_residual=True)
         assert big[-1] < 2e-4
 
