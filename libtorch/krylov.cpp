@@ -123,6 +123,13 @@ std::pair<Tensor, Tensor> leading_first(const Tensor& values, const Tensor& vect
   return {values.gather(-1, order), rows.gather(-2, order.unsqueeze(-1).expand_as(rows))};
 }
 
+/// Rows whose squares are in range. Those of a matrix that had NaN tell nothing, and count as zeros.
+Tensor fit_to_start(const Tensor& rows) {
+  const Tensor sound = at::where(rows.isfinite(), rows, at::zeros_like(rows));
+  const Tensor largest = sound.abs().amax(-1, true);
+  return sound / at::where(largest > 0, largest, at::ones_like(largest));
+}
+
 /// How many vectors a block has, the whole basis, what a restart keeps and a result has.
 struct Sizes {
   std::int64_t width, most, kept, told;
@@ -161,9 +168,11 @@ class Krylov {
     if (!map.symmetric) left_ = at::zeros(map.sizes({most_, map.m}), map.options);
     small_ = at::zeros(map.sizes({most_, most_}), map.options);
     Tensor rows = noise(map.n).expand(map.sizes({width_, map.n}));
-    if (wanted.start.defined())
-      rows = at::cat({wanted.start.expand(map.sizes({wanted.start.size(-2), map.n})), rows}, -2)
+    if (wanted.start.defined()) {
+      const Tensor start = fit_to_start(wanted.start);
+      rows = at::cat({start.expand(map.sizes({start.size(-2), map.n})), rows}, -2)
                  .narrow(-2, 0, width_);
+    }
     put(right_, 0, orthonormal(rows, right_.narrow(-2, 0, 0), noise(map.n)).first);
   }
 
@@ -411,11 +420,13 @@ double least_tolerance(const Map& map, std::int64_t count) {
 
 Found leading(const Map& map, const Wanted& wanted) {
   const bool free = wanted.steps == 0 && wanted.most_steps >= 100 && !wanted.start.defined();
-  const bool one = map.batch.empty() || at::zeros(map.batch).numel() == 1;
+  const std::int64_t count = c10::multiply_integers(map.batch);
+  const bool one = count == 1;
   const Sizes wide = sizes_of(map, wanted.count, false);
   const Sizes narrow =
       sizes_of(map, wanted.count, free && one && map.dense && !map.options.device().is_cuda());
-  if (std::max(map.m, map.n) <= kWhole || std::min(map.m, map.n) <= wide.width + wide.most ||
+  if (count == 0 || std::max(map.m, map.n) <= kWhole ||
+      std::min(map.m, map.n) <= wide.width + wide.most ||
       (free && map.dense && 8 * seconds_of_step(map, narrow) > seconds_of_whole(map)))
     return whole_decomposition(map, wanted);
   auto found = iterate(map, wanted, narrow);

@@ -267,13 +267,13 @@ Tensor product_like(const Tensor& matrix, const Tensor& first, const Tensor& sec
                                made.options().layout(at::kSparseCsr));
 }
 
-/// The entry of largest magnitude of each left vector is positive. Ascending if symmetric, as keel::eigh.
+/// The entry of largest magnitude of each left vector is positive. Values are ascending if symmetric, as keel::eigh's, and
+/// otherwise descending, also where they are nothing but rounding errors.
 Found arranged(Found found, bool symmetric) {
-  if (symmetric) {
-    const Tensor order = std::get<1>(found.values.sort(-1));
-    found.values = found.values.gather(-1, order);
-    found.left = found.left.gather(-2, order.unsqueeze(-1).expand_as(found.left));
-  }
+  const Tensor order = std::get<1>(found.values.sort(/*stable=*/true, -1, !symmetric));
+  found.values = found.values.gather(-1, order);
+  for (Tensor* const side : {&found.left, &found.right})
+    *side = side->gather(-2, order.unsqueeze(-1).expand_as(*side));
   const Tensor place = found.left.abs().argmax(-1, true);
   const Tensor negative = found.left.gather(-1, place) < 0;
   const Tensor sign =

@@ -186,7 +186,8 @@ def eigsh(
         steps: a fixed number of steps (products with a block), after which the result is returned, whatever it is: ask
             for its residual. Nothing waits for the device, so a CUDA graph can capture it.
         maxiter: the most steps before an error.
-        start: vectors (..., n, any) to begin with, such as those of a matrix that was nearly the same.
+        start: vectors (..., n, any) to begin with, such as those of a matrix that was nearly the same. NaN and infinity
+            in them count as zeros.
         seed: of the other vectors to begin with.
         rule: the gradient rule among the eigenvalues that are kept.
         return_residual: also return the largest residual that was reached, (...), instead of raising an error.

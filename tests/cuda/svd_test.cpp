@@ -63,7 +63,7 @@ const Shapes kSmallShapes = {{1, 1},   {1, 4},   {4, 1},   {2, 3},   {3, 3},   {
 const Shapes kLargeShapes = {{97, 97},   {128, 128},  {512, 64},  {64, 512}, {129, 129}, {200, 150},
                              {1500, 12}, {256, 256},  {90, 700},  {9000, 3}, {3, 9001},  {7001, 16},
                              {16, 7000}, {20000, 16}, {3000, 40}, {64, 3001}};
-// cuSOLVER's.
+// Those that cuSOLVER gets if products of matrices do not solve them.
 const Shapes kLargestShapes = {{513, 513}, {700, 520}, {520, 1100}};
 
 TYPED_TEST(CudaSvd, TheZooInEveryShape) {

@@ -369,7 +369,12 @@ def test_results_do_not_depend_on_the_batch():
             assert bool(g[i].isfinite().all())
             if i != 3:  # there the basis is arbitrary
                 torch.testing.assert_close(g[i], h, rtol=1e-6, atol=1e-7)
-    assert keel.eigsh(torch.eye(3).expand(2, 0, 3, 3), 2)[0].shape == (2, 0, 2)
+    for n in (3, N):
+        leaf = torch.zeros(2, 0, n, n).requires_grad_()
+        for found in (keel.eigsh(leaf, 2), keel.eigsh(leaf, 2, steps=4), keel.svds(leaf, 2)):
+            assert [part.numel() for part in found] == [0] * len(found)
+            assert torch.autograd.grad(sum(part.sum() for part in found), leaf)[0].shape == leaf.shape
+        assert found.S.shape == (2, 0, 2) and found.Vh.shape == (2, 0, 2, n)
 
 
 def by_products(matrix):
@@ -397,6 +402,19 @@ def test_a_warm_start_saves_products():
     assert counts[0] < cold - 2
     check(moved.apply(torch.eye(N, dtype=torch.double)), 4, found, "LM", 1e8)
     keel.svds(matrix, 4, start=keel.svds(matrix, 4).Vh)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_start_of_nan_or_any_size_does_no_harm(dtype):
+    matrix, huge = symmetric(indefinite()).to(dtype), torch.finfo(dtype).max
+    plain = keel.eigsh(matrix, 4)
+    for bad in (math.nan, math.inf, 0.0, huge, 1 / huge):
+        for place in (slice(None), 0):
+            start = plain.eigenvectors.clone()
+            start[:, place] = bad
+            check(matrix, 4, keel.eigsh(matrix, 4, start=start), "LM")
+            check(matrix, 4, keel.eigsh(matrix, 4, start=start * bad), "LM")
+            keel.svds(matrix, 4, start=start.mT)
 
 
 def test_not_enough_steps_is_an_error_and_never_silent():
@@ -471,6 +489,8 @@ def test_on_cuda():
             graph.replay()
             for ours, theirs in zip(found, expected):
                 torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        noise = keel.svds(rectangular([3.0, 2.0, 1.0], 700, N).to("cuda", dtype), 10).S
+        assert (noise >= 0).all() and (noise.diff() <= 0).all() and (noise[3:] <= 100 * EPS[dtype]).all()
         big = keel.svds(torch.randn(1500, 1400, device="cuda", dtype=dtype), 130, tol=1e-4, return_residual=True)
         assert big[-1] < 2e-4
 

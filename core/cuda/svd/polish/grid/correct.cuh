@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(256) grid_mask(GridProblem<T> p, int step, T* 
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
-  const GridFound<T> found = p.found_by_lane(place.at);
+  const GridFound<T> found = p.found_by_lane(place.at, step);
   if (p.state(step, place.at) & (kDone | kUnsolved)) return;
   if (!p.plan(sum_of_lanes(found), step).masked) return;
   const int i = place.top + int(threadIdx.x) % 32, n = p.n;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
-  const GridFound<T> found = p.found_by_lane(place.at);
+  const GridFound<T> found = p.found_by_lane(place.at, step);
   const int n = p.n, thread = int(threadIdx.x), state = p.state(step, place.at);
   if (state & (kDone | kUnsolved)) return;
   if (p.plan(sum_of_lanes(found), step).way != GridWay::regroup) return;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(512)
   await_previous();
   let_next_start();
   const std::int64_t at = blockIdx.x;
-  const GridFound<T> found = p.found_by_lane(at);
+  const GridFound<T> found = p.found_by_lane(at, step);
   const bool turns = !(p.state(step, at) & (kDone | kUnsolved)) &&
                      p.plan(sum_of_lanes(found), step).way == GridWay::regroup;
   if (threadIdx.x == 0) wanted[at] = turns;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
-  GridFound<T> found = p.found_by_lane(place.at);
+  GridFound<T> found = p.found_by_lane(place.at, step);
   if (p.state(step, place.at) & (kDone | kUnsolved)) return;
   const GridPlan<T> plan = p.plan(sum_of_lanes(found), step);
   const bool two = plan.way == GridWay::two_terms;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
-  const GridFound<T> found = p.found_by_lane(place.at);
+  const GridFound<T> found = p.found_by_lane(place.at, step);
   if (p.state(step, place.at) & (kDone | kUnsolved)) return;
   if (p.plan(sum_of_lanes(found), step).way == GridWay::three_terms)
     grid_product<T>(p, place, T(0.375), squares, squares, T(0.5), squares, nullptr, sums);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
-  const GridFound<T> found = p.found_by_lane(place.at);
+  const GridFound<T> found = p.found_by_lane(place.at, step);
   if (p.state(step, place.at) & (kDone | kUnsolved)) return;
   const GridPlan<T> plan = p.plan(sum_of_lanes(found), step);
   if (plan.way == GridWay::three_terms)
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   await_previous();
   let_next_start();
   const GridPlace place(p.height(), p.n);
-  GridFound<T> found = p.found_by_lane(place.at);
+  GridFound<T> found = p.found_by_lane(place.at, step);
   const int n = p.n, thread = int(threadIdx.x), height = p.height(),
             state = p.state(step, place.at);
   int& next = p.state(step + 1, place.at);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "cuda/plan.h"
 #include "cuda/svd/layouts.h"
 #include "cuda/svd/polish/grid/angles.h"
 #include "cuda/threads.cuh"
@@ -99,10 +100,12 @@ struct GridProblem {
   __device__ T* stack(int state, std::int64_t at) const {
     return (state & kInSecondBuffer ? two : one) + at * height() * n;
   }
-  /// The share of the sum over all tiles that a lane adds up. It is the same in every warp.
-  __device__ GridFound<T> found_by_lane(std::int64_t at) const {
+  /// The share of the sum over all tiles that a lane adds up. It is the same in every warp. Many tiles take longer to read
+  /// than the state, which says before that nobody needs them.
+  __device__ GridFound<T> found_by_lane(std::int64_t at, int step) const {
     const int all = tiles(n) * tiles(n), lane = int(threadIdx.x) % 32;
     GridFound<T> sum{};
+    if (n > kLargestSvd && (state(step, at) & (kDone | kUnsolved))) return sum;
 #pragma unroll 4
     for (int t = lane; t < all; t += 32) sum.add(found[at * all + t]);
     return sum;
