@@ -49,6 +49,15 @@ class Lines {
     return most;
   }
 
+  /// The length without numbers at the end that are zero in each line, but no less than `count`.
+  std::int64_t length_with_numbers() const {
+    const std::int64_t down = tall_ ? stride_ : 1, along = tall_ ? 1 : stride_;
+    for (std::int64_t i = length; i > count; --i)
+      for (std::int64_t j = 0; j < count; ++j)
+        if (data_[(i - 1) * down + j * along] != 0) return i;
+    return count;
+  }
+
   T diagonal(std::int64_t i) const { return data_[i * stride_ + i]; }
   /// Whether only the diagonal has other numbers than zero. Of most matrices that is clear at once.
   bool is_diagonal() const {

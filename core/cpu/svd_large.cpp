@@ -19,7 +19,7 @@ bool svd_large(Rectangles<const T> matrices, std::int64_t index, T* values, Rect
   const UnitScale<T> unit(lines.largest());
   if (!unit.finite) return false;
   const LargeKernels<T>& kernel = large_kernels<T>();
-  const std::int64_t n = lines.count, length = lines.length, longer = length - n + 1,
+  const std::int64_t n = lines.count, length = lines.length_with_numbers(), longer = length - n + 1,
                      stride = row_stride<T>(n), far_stride = row_stride<T>(length);
   const Scratch<T> work(n * far_stride), near(n * stride), diagonal(n), off_diagonal(n), tau(n),
       near_tau(n), near_rows(n * stride), far_rows(n * stride);
@@ -40,6 +40,11 @@ bool svd_large(Rectangles<const T> matrices, std::int64_t index, T* values, Rect
                                        BackTransformation<T>::scratch_size(n, longer));
   const Scratch<T> sorted(n * far_stride), first(packed), second(packed), sign(n);
   const bool tall = matrices.rows > matrices.columns;
+  for (std::int64_t i = tall ? length : 0; i < (tall ? lines.length : n); ++i)
+    if (tall)
+      std::fill_n(left[index] + i * left.row_stride, n, T(0));
+    else
+      std::fill_n(right[index] + i * right.row_stride + length, lines.length - length, T(0));
   // U first, which determines the signs.
   for (const bool far : {tall, !tall}) {
     const std::int64_t entries = far ? length : n, step = far ? far_stride : stride;

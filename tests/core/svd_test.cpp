@@ -198,6 +198,7 @@ TYPED_TEST(Svd, LargerMatricesOfEverySpectrumAreSolvedAsWellAsByLapack) {
     made("rising columns", [](double, double j) { return std::pow(10, 9 * j); });
     made("steep", [](double i, double j) { return std::pow(10, -30 * (i + j)); });
     made("upper triangular", [](double i, double j) { return i > j ? 0 : 1; });
+    made("zeros at the end", [](double i, double j) { return i > 0.6 || j > 0.9 ? 0 : 1; });
     made("blocks", [](double i, double j) { return int(4 * i) == int(4 * j) ? 1 : 0; });
     for (const auto& [name, exact] : all) {
       SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
