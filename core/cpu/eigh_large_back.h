@@ -23,31 +23,34 @@ class BackTransformation {
  public:
   /// Row k of `reflectors` holds reflector k in its first k entries, of which the imaginary parts are
   /// n rows further. `phase`: see Reduction. `first` and `second` are scratch memory of
-  /// scratch_size(n) each.
+  /// scratch_size(n) each. If `longer` is not zero, reflectors are longer by this, and the vectors by one less.
   BackTransformation(std::int64_t n, const T* reflectors, const T* tau, const T* phase, T* first,
-                     T* second)
+                     T* second, std::int64_t longer = 0)
       : n_(n),
-        stride_(row_stride<T>(n)),
+        longer_(longer),
+        stride_(row_stride<T>(length_of(n, longer))),
         plane_(n * stride_),
         reflectors_(reflectors),
         tau_(tau),
         phase_(phase) {
-    for (std::int64_t k = 2; k < n; k += kBlock) {
-      Block block{k, std::min(kBlock, n - k), {}, {}};
+    for (std::int64_t k = longer == 0 ? 2 : 0; k < n; k += kBlock) {
+      const std::int64_t some = std::min(kBlock, n - k);
+      Block block{k, some, k + some - 1 + longer, {}, {}};
       for (std::int64_t part = 0; part < kParts; ++part) {
         block.y[part] = first;
         block.product[part] = second;
-        first += kernel_.packed_size(block.length(), kParts * block.count);
-        second += kernel_.packed_size(kParts * block.count, block.length());
+        first += kernel_.packed_size(block.length, kParts * block.count);
+        second += kernel_.packed_size(kParts * block.count, block.length);
       }
       blocks_.push_back(block);
     }
   }
 
-  static std::int64_t scratch_size(std::int64_t n) {
+  static std::int64_t scratch_size(std::int64_t n, std::int64_t longer = 0) {
     std::int64_t size = 0;
-    for (std::int64_t k = 2; k < n; k += kBlock) {
-      const std::int64_t count = kParts * std::min(kBlock, n - k), length = k + count / kParts - 1;
+    for (std::int64_t k = longer == 0 ? 2 : 0; k < n; k += kBlock) {
+      const std::int64_t count = kParts * std::min(kBlock, n - k),
+                         length = k + count / kParts - 1 + longer;
       size += kParts * std::max(large_kernels<T>().packed_size(length, count),
                                 large_kernels<T>().packed_size(count, length));
     }
@@ -57,8 +60,7 @@ class BackTransformation {
   /// Column j of `to` is computed from row order[j] of `vectors`.
   void run(const T* vectors, const int* order, E* to, std::int64_t to_stride,
            const Executor& executor) const {
-    const auto blocks = std::int64_t(blocks_.size());
-    executor(blocks, [&](std::int64_t b) { prepare(blocks_[std::size_t(blocks - 1 - b)]); });
+    prepare(executor);
     const std::int64_t pieces = pieces_of(n_, 24, 64);  // few enough that they stay in cache
     executor(pieces, [&](std::int64_t p) {
       const std::int64_t first = n_ * p / pieces, end = n_ * (p + 1) / pieces;
@@ -66,14 +68,37 @@ class BackTransformation {
     });
   }
 
+  /// Packs the factors of all blocks, which turn() needs.
+  void prepare(const Executor& executor) const {
+    const auto blocks = std::int64_t(blocks_.size());
+    executor(blocks, [&](std::int64_t b) { prepare(blocks_[std::size_t(blocks - 1 - b)]); });
+  }
+
+  /// Applies the reflectors to `some` rows, with parts that are stride_ apart.
+  void turn(std::int64_t some, T* rows) const {
+    const std::int64_t step = kParts * stride_;
+    Scratch<T> overlap(some * kParts * kBlock);
+    for (const Block& block : blocks_) {
+      const std::int64_t length = block.length, all = kParts * block.count;
+      for (std::int64_t part = 0; part < kParts; ++part)
+        kernel_.multiply_packed(some, all, length, rows + part * stride_, step, block.y[part],
+                                overlap, kParts * kBlock, part == 0 ? Into::set : Into::add);
+      for (std::int64_t part = 0; part < kParts; ++part)
+        kernel_.multiply_packed(some, length, all, overlap, kParts * kBlock, block.product[part],
+                                rows + part * stride_, step, Into::subtract);
+    }
+  }
+
  private:
   static constexpr std::int64_t kParts = kIsComplex<E> ? 2 : 1;
   static constexpr std::int64_t kBlock = 64;
+  static std::int64_t length_of(std::int64_t n, std::int64_t longer) {
+    return longer == 0 ? n : n + longer - 1;
+  }
 
   struct Block {
-    std::int64_t first, count;
+    std::int64_t first, count, length;
     T *y[kParts], *product[kParts];  // Y* and T^T Y^T, packed
-    std::int64_t length() const { return first + count - 1; }
   };
 
   /// Packs the two right-hand factors by which the parts of a product (A, B) with Y^T are computed,
@@ -91,17 +116,17 @@ class BackTransformation {
   }
 
   void prepare(const Block& block) const {
-    const std::int64_t count = block.count, length = block.length(), all = kParts * count;
+    const std::int64_t count = block.count, length = block.length, all = kParts * count;
     const std::int64_t stride = row_stride<T>(length);
     Scratch<T> rows(all * stride), columns(length * all), product(all * stride),
         packed(kParts * kernel_.packed_size(all, length)), overlap(count * all),
         factor(count * all);
     for (std::int64_t part = 0; part < kParts; ++part)
       for (std::int64_t r = 0; r < count; ++r) {
-        const std::int64_t own = block.first + r;
+        const std::int64_t own = block.first + r, numbers = own + longer_;
         T* const row = rows + (part * count + r) * stride;
-        std::copy_n(reflectors_ + part * plane_ + own * stride_, own, row);
-        std::fill(row + own, row + length, T(0));
+        std::copy_n(reflectors_ + part * plane_ + own * stride_, numbers, row);
+        std::fill(row + numbers, row + length, T(0));
       }
     // z Y* is made of (Y_re, -Y_im) for the real parts of z, and of (Y_im, Y_re) for the others.
     constexpr std::int64_t kTile = 16;
@@ -159,7 +184,7 @@ class BackTransformation {
   void apply(std::int64_t some, const T* vectors, const int* order, E* to,
              std::int64_t to_stride) const {
     const std::int64_t step = kParts * stride_;
-    Scratch<T> rows(some * step), overlap(some * kParts * kBlock);
+    Scratch<T> rows(some * step);
     for (std::int64_t j = 0; j < some; ++j) {
       const T* const from = vectors + order[j] * stride_;
       for (std::int64_t part = 0; part < kParts; ++part)
@@ -167,15 +192,7 @@ class BackTransformation {
           rows[j * step + part * stride_ + i] =
               kParts == 1 ? from[i] : phase_[part * n_ + i] * from[i];
     }
-    for (const Block& block : blocks_) {
-      const std::int64_t length = block.length(), all = kParts * block.count;
-      for (std::int64_t part = 0; part < kParts; ++part)
-        kernel_.multiply_packed(some, all, length, rows + part * stride_, step, block.y[part],
-                                overlap, kParts * kBlock, part == 0 ? Into::set : Into::add);
-      for (std::int64_t part = 0; part < kParts; ++part)
-        kernel_.multiply_packed(some, length, all, overlap, kParts * kBlock, block.product[part],
-                                rows + part * stride_, step, Into::subtract);
-    }
+    turn(some, rows);
     if constexpr (kParts == 1) {
       Scratch<T> sign(some);
       for (std::int64_t j = 0; j < some; ++j) sign[j] = kernel_.sign(n_, rows + j * step);
@@ -187,7 +204,7 @@ class BackTransformation {
   }
 
   const LargeKernels<T>& kernel_ = large_kernels<T>();
-  std::int64_t n_, stride_, plane_;
+  std::int64_t n_, longer_, stride_, plane_;
   const T *reflectors_, *tau_, *phase_;
   std::vector<Block> blocks_;
 };

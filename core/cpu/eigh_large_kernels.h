@@ -12,6 +12,9 @@ namespace keel::cpu {
 /// no remainder.
 inline constexpr std::int64_t kReach = 16;
 
+/// Singular values that are bisected together.
+inline constexpr std::int64_t kBisected = 32;
+
 /// A row stride that leaves room for kReach and is never a multiple of 4096 bytes, at which the
 /// entries of a column would evict each other from the cache.
 template <typename T>
@@ -91,6 +94,17 @@ struct LargeKernels {
   void (*finish_product)(std::int64_t k, T tau, std::int64_t parts, std::int64_t stride, const T* v,
                          T* w);
 
+  // svd_values_steps.h: singular values without vectors.
+  /// For `count` lines of A^T: y = tau (y + A^T u), z -= y, and w = A z, of `end` entries, a multiple of
+  /// kReach. A is read once.
+  void (*both_products)(std::int64_t count, std::int64_t end, const T* lines, std::int64_t stride,
+                        const T* u, T tau, T* y, T* z, T* w);
+  /// Replaces guesses of `count` <= kBisected singular values of the bidiagonal matrix whose entries have
+  /// these squares by numbers within `tolerance` of them. Value `place` is the one with as many above it;
+  /// `most` is above all. `place` and `values` have kBisected entries.
+  void (*bisect)(std::int64_t n, const T* d_square, const T* e_square, std::int64_t count,
+                 const int* place, T most, T tolerance, T* values);
+
   // eigh_large_merge.h: merges of divide and conquer.
   void (*secular_value)(int count, int split, const T* pole, const T* z, T origin, T offset,
                         T* value);
@@ -98,6 +112,11 @@ struct LargeKernels {
                           const int* origin, const T* offset, T* refined);
   /// row[k] = refined[k] / ((pole[k] - origin) - offset), normalised.
   void (*update_row)(int count, const T* pole, const T* refined, T origin, T offset, T* row);
+  /// right[k] = refined[k] / ((pole[k] - origin) - offset) and left[k] = size[k] right[k]. Normalises both, `left`
+  /// together with one more entry, which it returns and which would be -1.
+  T(*update_both)
+  (int count, const T* pole, const T* size, const T* refined, T origin, T offset, T* left,
+   T* right);
   /// x, y <- c x + s y, c y - s x.
   void (*turn)(std::int64_t count, T c, T s, T* x, T* y);
 

@@ -92,6 +92,39 @@ void update_row(int count, const T* pole, const T* refined, T origin, T offset, 
 }
 
 template <typename T>
+T update_both(int count, const T* pole, const T* size, const T* refined, T origin, T offset,
+              T* left, T* right) {
+  // Times the offset, no entry of `right` is above a weight. Those of `left` may all be tiny, and their squares too
+  // small for the type.
+  const T own = offset < 0 ? -offset : offset;
+  Vec<T> of_right = {}, most = broadcast(own);
+  for (int k = 0; k < count; k += kLanes<T>) {
+    const Vec<T> x = at(refined + k) * (offset / ((at(pole + k) - origin) - offset)),
+                 y = at(size + k) * x, reach = magnitude<T>(y);
+    of_right += x * x;
+    most = reach > most ? reach : most;
+    put<T>(left + k, y);
+    put<T>(right + k, x);
+  }
+  T largest = 0;
+  for (int k = 0; k < kLanes<T>; ++k) largest = most[k] > largest ? most[k] : largest;
+  Vec<T> of_left = {};
+  for (int k = 0; k < count; k += kLanes<T>) {
+    const Vec<T> y = at(left + k) / largest;
+    of_left += y * y;
+    put<T>(left + k, y);
+  }
+  const T joint = offset / largest;
+  const T unit = T(1) / square_root<T>(broadcast(joint * joint + sum_lanes<T>(of_left)))[0],
+          scale = T(1) / square_root<T>(broadcast(sum_lanes<T>(of_right)))[0];
+  for (int k = 0; k < count; k += kLanes<T>) {
+    put<T>(left + k, at(left + k) * unit);
+    put<T>(right + k, at(right + k) * scale);
+  }
+  return -unit * joint;
+}
+
+template <typename T>
 void turn(std::int64_t count, T c, T s, T* x, T* y) {
   for (std::int64_t j = 0; j < count; ++j) {
     const T a = x[j], b = y[j];

@@ -5,6 +5,7 @@
 #include "eigh_large_steps.h"
 #include "product.h"
 #include "svd_tall_steps.h"
+#include "svd_values_steps.h"
 #include "thin_product.h"
 #include "tridiagonal_values.h"
 
@@ -28,9 +29,12 @@ const LargeKernels<T>& large_kernels() {
                                          complex_reflector<T>,
                                          add<T>,
                                          finish_product<T>,
+                                         both_products<T>,
+                                         bisect<T>,
                                          secular_value<T>,
                                          secular_weights<T>,
                                          update_row<T>,
+                                         update_both<T>,
                                          turn<T>,
                                          tridiagonal_values<T>,
                                          tall_sizes<T>,

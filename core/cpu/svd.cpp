@@ -1,15 +1,19 @@
 #include "keel/svd.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "eigh_limits.h"
+#include "formulas/polish_reach.h"
 #include "instantiate.h"
 #include "kernels.h"
 #include "scratch.h"
 #include "shape.h"
+#include "svd_bidiagonal.h"
 #include "svd_finish.h"
+#include "svd_large.h"
 #include "svd_tall.h"
 
 namespace keel::cpu {
@@ -27,6 +31,40 @@ bool use_lanes(std::int64_t m, std::int64_t n, std::int64_t batch) {
 
 /// Below this size Jacobi's method is as fast as the detour over an eigenproblem.
 constexpr std::int64_t kFewestPolished = 12;
+/// From this size on divide and conquer solves what the eigenvectors of A^T A do not, and is tried first unless one side
+/// is so much longer that A^T A is far smaller than A.
+constexpr std::int64_t kFewestDivided = 64;
+bool polish_pays(std::int64_t k, std::int64_t longer) {
+  return k >= kFewestPolished && (k < kFewestDivided || longer >= 2 * k);
+}
+
+/// Returns whether the matrix is finite and diagonal. If so, sorts the values.
+template <typename T>
+bool solved_as_diagonal(Rectangles<const T> matrices, std::int64_t b, T* values, Rectangles<T> left,
+                        Rectangles<T> right) {
+  const Lines<T> lines(matrices, b);
+  if (!lines.is_diagonal()) return false;
+  const std::int64_t k = lines.count;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(k));
+  std::iota(order.begin(), order.end(), 0);
+  for (const std::int64_t j : order)
+    if (!std::isfinite(lines.diagonal(j))) return false;
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
+    return std::abs(lines.diagonal(i)) > std::abs(lines.diagonal(j));
+  });
+  for (std::int64_t i = 0; i < matrices.rows; ++i)
+    std::fill_n(left[b] + i * left.row_stride, k, T(0));
+  for (std::int64_t j = 0; j < k; ++j) {
+    const std::int64_t own = order[std::size_t(j)];
+    const T value = lines.diagonal(own);
+    T* const row = right[b] + j * right.row_stride;
+    values[b * k + j] = std::abs(value);
+    std::fill_n(row, matrices.columns, T(0));
+    row[own] = value < 0 ? T(-1) : T(1);
+    left[b][own * left.row_stride + j] = 1;
+  }
+  return true;
+}
 
 template <typename T>
 bool solve_small(const Executor& executor, std::int64_t n, const T* matrix, T* vectors,
@@ -87,13 +125,13 @@ class Polish {
                                 EighLimits{}.max_sweeps, scratch);
     } else {
       for (std::int64_t i = 0; i < ready; ++i)
-        eigh<T>({squares + i * size, 1, n_, n_, size}, values,
+        eigh<T>({squares + i * size, 1, n_, n_, size}, values + i * n_,
                 {vectors + i * size, 1, n_, n_, size}, EighOrder::descending,
                 &solved[std::size_t(i)], executor);
     }
     for (std::int64_t i = 0; i < ready; ++i) {
       const std::int64_t index = able[std::size_t(i)];
-      if (solved[std::size_t(i)] == EighStatus::converged &&
+      if (solved[std::size_t(i)] == EighStatus::converged && tells_apart(values + i * n_) &&
           kernel.svd_polish(index, matrices_, exponents[std::size_t(i)], vectors + i * size,
                             helpers, values_, left_, right_, scratch))
         finish(index);
@@ -104,6 +142,12 @@ class Polish {
   }
 
  private:
+  /// Whether A^T A determines all directions, where there is another way that needs not.
+  bool tells_apart(const T* values) const {
+    return (n_ < kFewestDivided && !is_tall(matrices_.rows, matrices_.columns)) ||
+           values[n_ - 1] >= PolishReach<T>::tail(T(n_)) * values[0];
+  }
+
   void finish(std::int64_t index) const {
     status_[index] = SvdStatus::converged;
     finish_svd(matrices_.rows, matrices_.columns, values_ + index * n_, left_[index],
@@ -165,7 +209,8 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
     return;
   }
   const Kernels<T>& kernel = kernels<T>();
-  const bool lanes = use_lanes<T>(m, n, batch), polished = k >= kFewestPolished;
+  const bool divided = k >= kFewestDivided, polished = polish_pays(k, std::max(m, n)),
+             lanes = !divided && use_lanes<T>(m, n, batch);
   const Polish<T> polish(matrices, values, left, right, status);
   const std::int64_t pack = lanes || (polished && solves_in_lanes<T>(k, batch)) ? kernel.lanes : 1,
                      packs = (batch + pack - 1) / pack;
@@ -188,31 +233,45 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
             which;
   };
   const Executor alone = serial(), &own = batch == 1 ? executor : alone;
+  const auto finish = [&](std::int64_t b) {
+    if (status[b] == SvdStatus::not_finite)
+      svd_is_nan(b, k, values, left, right);
+    else if (status[b] == SvdStatus::by_fallback)
+      fall_back(matrices, b, values, left, right);
+    else
+      finish_svd(m, n, values + b * k, left[b], left.row_stride, right[b], right.row_stride);
+  };
   executor((packs + per_piece - 1) / per_piece, [&](std::int64_t piece) {
-    Scratch<T> scratch((lanes ? kernel.svd_lanes_scratch : kernel.svd_alone_scratch)(m, n));
+    const auto by_jacobi = lanes ? kernel.svd_lanes : kernel.svd_alone;
+    const auto scratch_of = lanes ? kernel.svd_lanes_scratch : kernel.svd_alone_scratch;
+    Scratch<T> scratch(divided ? 0 : scratch_of(m, n));
     std::vector<std::int64_t> which(std::size_t(pack), 0);
     for (std::int64_t at = piece * per_piece; at < std::min(packs, (piece + 1) * per_piece); ++at) {
       const std::int64_t first = at * pack;
-      std::int64_t count = std::min(pack, batch - first);
-      std::iota(which.begin(), which.end(), first);
+      std::int64_t count = 0;
+      for (std::int64_t b = first; b < std::min(first + pack, batch); ++b)
+        if (solved_as_diagonal(matrices, b, values, left, right))
+          status[b] = SvdStatus::converged;
+        else
+          which[std::size_t(count++)] = b;
       // Slices first where they are as fast as the detour, which depends on the values.
       if (tall && k <= kFewestPolished + 4) by_slices(which.data(), count, own);
       if (polished) polish.solve(which.data(), count, own);
       if (tall && k > kFewestPolished + 4) by_slices(which.data(), count, own);
+      if (divided) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          const std::int64_t b = which[std::size_t(i)];
+          const bool finite = svd_large(matrices, b, values + b * k, left, right, own);
+          status[b] = finite ? SvdStatus::converged : SvdStatus::not_finite;
+          if (!finite) finish(b);
+        }
+        continue;
+      }
       const std::int64_t step = lanes ? pack : 1;
       for (std::int64_t i = 0; i < count; i += step)
-        (lanes ? kernel.svd_lanes : kernel.svd_alone)(
-            which.data() + i, std::min(step, count - i), matrices, values, left, right, status,
-            kMaxSweeps, {&own, solve_small<T>, share}, scratch);
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t b = which[std::size_t(i)];
-        if (status[b] == SvdStatus::not_finite)
-          svd_is_nan(b, k, values, left, right);
-        else if (status[b] == SvdStatus::by_fallback)
-          fall_back(matrices, b, values, left, right);
-        else
-          finish_svd(m, n, values + b * k, left[b], left.row_stride, right[b], right.row_stride);
-      }
+        by_jacobi(which.data() + i, std::min(step, count - i), matrices, values, left, right,
+                  status, kMaxSweeps, {&own, solve_small<T>, share}, scratch);
+      for (std::int64_t i = 0; i < count; ++i) finish(which[std::size_t(i)]);
     }
   });
 }

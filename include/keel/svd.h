@@ -28,8 +28,7 @@ enum class SvdStatus : std::uint8_t {
 /// - The columns of U and the rows of V^T are orthonormal, even if values are zero. In each column
 ///   of U the entry of largest magnitude (the first one, if several tie) is positive.
 /// - Errors of the values are relative to the largest. If A = D1 C D2 with diagonal D1 and D2 and a
-///   well-conditioned C, even the small values have correct digits, which A^T A alone would not
-///   give.
+///   well-conditioned C, even the small values have correct digits where a backend says so.
 /// - `status`, if not null, receives one entry per matrix.
 /// - A matrix with NaN or infinity gives NaN. Other matrices are not affected. Every finite matrix
 ///   is solved.
@@ -46,17 +45,22 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 }  // namespace reference
 
 namespace cpu {
-/// Computes the eigenvectors J of A^T A and then makes the columns of A J orthogonal, each relative
-/// to its own size. Columns too short for A^T A are rotated again, by the eigenvectors of their own
-/// Gram matrix, or become zero where more than half of the columns are only noise. So are columns of
-/// almost equal lengths, in clusters of values. If some are still not orthogonal, the way of steep
-/// matrices takes over, where pairs of columns are rotated one by one if nothing else helps.
+/// min(m, n) >= 64: reduction to bidiagonal form and divide and conquer, in the same time for every
+/// spectrum. Errors are relative to the largest value. If one side is at least twice as long, the way
+/// of smaller matrices comes first where A^T A tells all columns of U apart.
+///
+/// min(m, n) from 12 to 63: computes the eigenvectors J of A^T A and then makes the columns of A J
+/// orthogonal, each relative to its own size. Columns too short for A^T A are rotated again, by the
+/// eigenvectors of their own Gram matrix, or become zero where more than half of the columns are only
+/// noise. So are columns of almost equal lengths, in clusters of values. If some are still not
+/// orthogonal, the way of steep matrices takes over, where pairs of columns are rotated one by one if
+/// nothing else helps.
 ///
 /// A steep matrix (its largest entry is more than 32 times that of some column, or of more than
-/// m - n rows) goes through Householder QR with pivots first, and then the same way with R^T. Its
-/// short columns are never mixed with rounding errors of long ones, so the small values of D1 C D2
-/// above keep their digits however steep D1 or D2 is. If neither is steep, errors are relative to the
-/// largest value.
+/// m - n rows) with min(m, n) < 64 goes through Householder QR with pivots first, and then the same
+/// way with R^T. Its short columns are never mixed with rounding errors of long ones, so the small
+/// values of D1 C D2 above keep their digits however steep D1 or D2 is. If neither is steep, errors
+/// are relative to the largest value.
 ///
 /// A matrix with at least 16 times as many rows as columns (or columns as rows) is cut into slices that fit
 /// into the cache, each of which QR makes triangular, up to min(m, n) = 16 at once, to 64 instead of
@@ -64,17 +68,27 @@ namespace cpu {
 /// would lose digits of the others.
 ///
 /// min(m, n) < 12: QR and one-sided Jacobi. Batches of small steep matrices: the same, with one
-/// matrix per SIMD lane, without pivots. A single matrix with min(m, n) >= 192 is spread over the
-/// executor. T is float or double.
+/// matrix per SIMD lane, without pivots. Diagonal matrices are only sorted. A single matrix with
+/// min(m, n) >= 64 is spread over the executor. T is float or double.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());
+
+/// The values alone, without the work for vectors. Their errors are relative to the largest value, whatever the matrix
+/// is: the small values of D1 C D2 have no digits of their own here. In float: the roots of the eigenvalues of A^T A,
+/// computed in double. In double: QR if the matrix is long, Householder reduction to bidiagonal form, and QL without
+/// square roots, whose small values are bisected. Diagonal matrices are sorted. Batches with min(m, n) <= 16, in
+/// double: by svd. All others do without a fallback.
+template <typename T>
+void svdvals(Rectangles<const T> matrices, T* values, SvdStatus* status = nullptr,
+             const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {
-/// The same methods up to min(m, n) = 512. Short columns and clusters are rotated again up to twice. Steep
-/// matrices, and those for which that does not suffice, go through QR and Jacobi; but not if a matrix is steep
-/// only because one value dominates: then it has no well-conditioned C.
+/// Up to min(m, n) = 512 the methods by which the CPU solves matrices below 64. Short columns and clusters are rotated
+/// again up to twice. Steep matrices, and those for which that does not suffice, go through QR and Jacobi, and small
+/// values of D1 C D2 keep their digits; but not if a matrix is steep only because one value dominates: then it has no
+/// well-conditioned C.
 ///
 /// - Up to 4 x 4: Jacobi, one thread per matrix.
 /// - From min(m, n) = 12 on: the eigenvectors of A^T A by cuda::eigh, with one launch before it and

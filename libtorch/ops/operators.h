@@ -73,6 +73,8 @@ inline constexpr Operator<"spectral_of_second",
 /// Returns left (..., m, k), values (..., k) and right (..., k, n) with matrix = left diag(values) right.
 inline constexpr Operator<"svd", Tensors<3>(const Tensor& matrix, StringView rule)> svd;
 
+inline constexpr Operator<"svdvals", Tensor(const Tensor& matrix)> svdvals;
+
 inline constexpr Operator<
     "svd_backward", Tensor(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
                            const Optional<Tensor>& grad_right, const Tensor& left,

@@ -86,9 +86,10 @@ Tensors<2> polar_of(const Tensor& matrix) {
   return {factor.to(matrix.scalar_type()), positive.to(matrix.scalar_type())};
 }
 
-/// The trace of the positive factor, of the matrix or its adjoint, whichever factor is smaller.
+/// With a gradient, the trace of the positive factor, of the matrix or its adjoint, whichever factor is smaller.
 Tensor nuclear_norm_of(const Tensor& matrix) {
   check_rectangles("keel::nuclear_norm", matrix, Numbers::real_or_complex);
+  if (!needs_graph({matrix})) return svdvals(matrix).sum(-1);
   const Tensor tall = matrix.sym_size(-2) < matrix.sym_size(-1) ? matrix.mH() : matrix;
   return at::real(std::get<1>(polar_of(tall)).diagonal(0, -2, -1)).sum(-1);
 }

@@ -1,4 +1,4 @@
-// The operator svd, and its gradient under a gradient rule, in tensor operations.
+// The operators svd and svdvals, and their gradient under a gradient rule, in tensor operations.
 
 #include "keel/svd.h"
 
@@ -144,9 +144,25 @@ Tensors<3> svd_autograd(const Tensor& matrix, StringView rule) {
   return {left.to(type), values.to(type_of_values(matrix)), right.to(type)};
 }
 
-Tensor svdvals(const Tensor& matrix) {
-  check_rectangles("keel::svdvals", matrix, Numbers::real_or_complex);
-  return std::get<1>(svd(matrix, "masked"));
+constexpr const char* kSvdvals = "keel::svdvals";
+
+Tensor svdvals_kernel(const Tensor& matrix) {
+  check_rectangles(kSvdvals, matrix, Numbers::real_or_complex);
+  if (matrix.is_meta()) return std::get<1>(empty_svd(matrix));
+  if (matrix.is_complex() || matrix.is_cuda()) return std::get<1>(svd_kernel(matrix, "masked"));
+  const Tensor input = readable(in_compute_type(matrix)), values = std::get<1>(empty_svd(input));
+  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kSvdvals, [&] {
+    cpu::svdvals<scalar_t>(rectangles<const scalar_t>(input), values.data_ptr<scalar_t>(), nullptr,
+                           libtorch_threads());
+  });
+  return values.to(matrix.scalar_type());
+}
+
+/// With a gradient, the vectors are needed anyway.
+Tensor svdvals_autograd(const Tensor& matrix) {
+  check_rectangles(kSvdvals, matrix, Numbers::real_or_complex);
+  if (needs_graph({matrix})) return std::get<1>(svd(matrix, "masked"));
+  return svdvals.below_autograd(matrix);
 }
 
 constexpr const char* kSvdBackward = "keel::svd_backward";
@@ -198,12 +214,13 @@ Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<T
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("svd(Tensor matrix, str rule='masked') -> (Tensor U, Tensor S, Tensor Vh)");
-  m.def("svdvals(Tensor matrix) -> Tensor", &svdvals);
+  m.def("svdvals(Tensor matrix) -> Tensor");
   m.def(
       "svd_backward(Tensor? grad_left, Tensor? grad_values, Tensor? grad_right, Tensor left,"
       " Tensor values, Tensor right, str rule='masked') -> Tensor");
 }
 KEEL_OPERATOR("svd", &svd_kernel, &svd_autograd)
+KEEL_OPERATOR("svdvals", &svdvals_kernel, &svdvals_autograd)
 KEEL_OPERATOR("svd_backward", &svd_backward_kernel, &svd_backward_autograd)
 
 }  // namespace keel::ops
@@ -217,7 +234,8 @@ Svd svd(const torch::Tensor& matrix, const GradientRule& rule) {
 }
 
 torch::Tensor svdvals(const torch::Tensor& matrix) {
-  return keel::svd(matrix).S;  // qualified, because argument-dependent lookup also finds at::svd
+  ops::check_rectangles("keel::svdvals", matrix, ops::Numbers::real_or_complex);
+  return ops::svdvals(matrix);
 }
 
 }  // namespace keel

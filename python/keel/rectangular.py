@@ -79,7 +79,8 @@ def svd(matrix: Tensor, rule: GradientRule = Masked(), *, full_matrices: bool = 
 def svdvals(matrix: Tensor) -> Tensor:
     """The singular values, descending. Their gradient is U diag(dL/dS) Vh.
 
-    U and Vh are computed too, even where no gradient needs them: it takes as long as :func:`svd`.
+    On the CPU U and Vh are computed only where a gradient needs them. Without them errors are relative to the largest
+    value of a matrix, as torch's are. On CUDA, and for complex matrices, this takes as long as :func:`svd`.
 
     Args:
         matrix: real or complex matrices (..., m, n).

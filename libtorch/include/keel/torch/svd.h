@@ -28,8 +28,8 @@ struct Svd {
 /// - A matrix with NaN or infinity gives NaN. Other matrices of the batch are not affected.
 Svd svd(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
 
-/// The singular values alone. Their gradient is U diag(dL_dS) Vh. The vectors are computed too: it takes as long as
-/// keel::svd.
+/// The singular values alone. Their gradient is U diag(dL_dS) Vh. On the CPU the vectors of real matrices are computed only
+/// where a gradient needs them, and without them errors are relative to the largest value.
 torch::Tensor svdvals(const torch::Tensor& matrix);
 
 }  // namespace keel
