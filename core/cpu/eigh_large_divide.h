@@ -13,31 +13,12 @@
 #include <vector>
 
 #include "eigh_large_kernels.h"
-#include "formulas/secular.h"
 #include "keel/executor.h"
 #include "kernels.h"
 #include "scratch.h"
+#include "secular_merge.h"
 
 namespace keel::cpu {
-
-/// A team of one thread, for secular_root. Its sums are vector loops: secular_value below is
-/// overloaded for it. The only other sum that secular_root needs is that of the squared weights,
-/// which is given.
-template <typename T>
-struct SecularTeam {
-  T squares;
-  static int lane() { return std::numeric_limits<int>::max(); }
-  static int lanes() { return 1; }
-  static bool all(bool done) { return done; }
-  T sum(T) const { return squares; }
-};
-template <typename T>
-SecularValue<T> secular_value(const SecularTeam<T>&, int count, int split, const T* pole,
-                              const T* z, T origin, T offset) {
-  T value[4];
-  large_kernels<T>().secular_value(count, split, pole, z, origin, offset, value);
-  return {value[0], value[1], value[2], value[3]};
-}
 
 template <typename T>
 class Divide {
@@ -123,38 +104,33 @@ class Divide {
   }
 
   /// Merges the parts [first, seam) and [seam, end).
-  class Merge {
+  class Merge : SecularMerge<T> {
+    using Base = SecularMerge<T>;
+    using Base::first_, Base::seam_, Base::count_, Base::left_, Base::right_, Base::side_,
+        Base::alive_, Base::dropped_, Base::pole_, Base::weight_, Base::source_,
+        Base::dropped_pole_, Base::dropped_source_, Base::origin_, Base::offset_, Base::refined_,
+        Base::left_only_, Base::right_only_, Base::grouped_pole_, Base::grouped_refined_,
+        Base::grouped_source_, Base::kLeft, Base::kRight, Base::kBoth;
+    using typename Base::Side;
+
    public:
     Merge(const Divide& all, std::int64_t first, std::int64_t seam, std::int64_t end)
-        : all_(all),
-          first_(first),
-          seam_(seam),
-          count_(int(end - first)),
-          left_(seam - first),
-          right_(end - seam),
-          side_(std::size_t(count_), kLeft),
-          pole_(std::size_t(count_ + kReach)),
-          weight_(pole_.size()),
-          source_(std::size_t(count_)),
-          dropped_pole_(std::size_t(count_)),
-          dropped_source_(std::size_t(count_)) {}
+        : Base(first, seam, end), all_(all) {}
 
     void run(const Executor& executor) {
       prepare();
-      find_roots(executor);
-      group();
+      this->find_roots(rho_, executor);
+      this->group();
       fill_update(executor);
-      multiply(executor);
+      this->multiply(row(0), update(0), all_.stride_, packed_left_, packed_right_, set_aside_,
+                     executor);
       for (int i = 0; i < alive_; ++i)
-        all_.value_[first_ + i] =
-            pole_[std::size_t(origin_[std::size_t(i)])] + offset_[std::size_t(i)];
+        all_.value_[first_ + i] = this->pole_of(i) + offset_[std::size_t(i)];
       for (int i = 0; i < dropped_; ++i)
         all_.value_[first_ + alive_ + i] = dropped_pole_[std::size_t(i)];
     }
 
    private:
-    enum Side : char { kLeft = 1, kRight = 2, kBoth = 3 };
-
     T* row(int j) const { return all_.vectors_ + (first_ + j) * all_.stride_; }
 
     /// Sorts the poles and deflates: sets aside those that the update does not move, or that a
@@ -194,60 +170,13 @@ class Divide {
                          dropped_pole_.data(), dropped_source_.data(), rotations, rotation.data());
         for (int t = 0; t < rotations; ++t) rotate_vectors(rotation[std::size_t(t)]);
       }
-      std::fill(pole_.begin() + alive_, pole_.end(), std::numeric_limits<T>::infinity());
-      std::fill(weight_.begin() + alive_, weight_.end(), T(0));
+      this->pad_poles();
     }
 
     void rotate_vectors(const SecularRotation<T>& rotation) {
       large_kernels<T>().turn(count_, rotation.c, rotation.s, row(rotation.dropped) + first_,
                               row(rotation.kept) + first_);
-      Side& a = side_[std::size_t(rotation.dropped)];
-      Side& b = side_[std::size_t(rotation.kept)];
-      a = b = Side(a | b);
-    }
-
-    void find_roots(const Executor& executor) {
-      origin_.resize(std::size_t(alive_));
-      offset_.resize(std::size_t(alive_));
-      refined_.assign(pole_.size(), T(0));
-      T squares = 0;
-      for (const T z : weight_) squares += z * z;
-      in_pieces(executor, alive_, 16, 64, [&](int first, int end) {
-        for (int i = first; i < end; ++i) {
-          const auto root = secular_root(SecularTeam<T>{squares}, true, alive_, i, pole_.data(),
-                                         weight_.data(), rho_);
-          origin_[std::size_t(i)] = root.origin;
-          offset_[std::size_t(i)] = root.offset;
-        }
-      });
-      in_pieces(executor, alive_, 32, 64, [&](int first, int end) {
-        large_kernels<T>().secular_weights(first, end, alive_, pole_.data(), weight_.data(),
-                                           origin_.data(), offset_.data(), refined_.data());
-      });
-    }
-
-    /// Sorts the poles by side: left part only, both, right part only. So both halves of the
-    /// product can skip their zeros.
-    void group() {
-      std::vector<int> order(static_cast<std::size_t>(alive_));
-      std::iota(order.begin(), order.end(), 0);
-      const auto place = [&](int k) {
-        const Side side = side_[std::size_t(source_[std::size_t(k)])];
-        return side == kLeft ? 0 : side == kBoth ? 1 : 2;
-      };
-      std::stable_sort(order.begin(), order.end(),
-                       [&](int a, int b) { return place(a) < place(b); });
-      grouped_pole_.assign(pole_.size(), std::numeric_limits<T>::infinity());
-      grouped_refined_.assign(pole_.size(), T(0));
-      grouped_source_.resize(order.size());
-      for (std::size_t q = 0; q < order.size(); ++q) {
-        const auto k = std::size_t(order[q]);
-        grouped_pole_[q] = pole_[k];
-        grouped_refined_[q] = refined_[k];
-        grouped_source_[q] = source_[k];
-        left_only_ += place(order[q]) == 0;
-        right_only_ += place(order[q]) == 2;
-      }
+      this->mark_rotated(rotation);
     }
 
     /// Row i of the update holds the coefficients of new vector i in the old ones. The old vectors
@@ -266,8 +195,7 @@ class Divide {
         if (p < by_rows) {
           for (int i = int(p) * rows; i < std::min(alive_, int(p + 1) * rows); ++i)
             kernel.update_row(alive_, grouped_pole_.data(), grouped_refined_.data(),
-                              pole_[std::size_t(origin_[std::size_t(i)])], offset_[std::size_t(i)],
-                              update(i));
+                              this->pole_of(i), offset_[std::size_t(i)], update(i));
           return;
         }
         p -= by_rows;
@@ -287,46 +215,10 @@ class Divide {
       });
     }
 
-    void multiply(const Executor& executor) {
-      const LargeKernels<T>& kernel = large_kernels<T>();
-      const std::int64_t stride = all_.stride_, pieces = pieces_of(count_, 24, 64);
-      executor(pieces, [&](std::int64_t p) {
-        const int first = int(alive_ * p / pieces), some = int(alive_ * (p + 1) / pieces) - first;
-        kernel.multiply_packed(some, left_, alive_ - right_only_, update(first), stride,
-                               packed_left_, row(first) + first_, stride, Into::set);
-        kernel.multiply_packed(some, right_, alive_ - left_only_, update(first) + left_only_,
-                               stride, packed_right_, row(first) + seam_, stride, Into::set);
-        for (std::int64_t i = dropped_ * p / pieces; i < dropped_ * (p + 1) / pieces; ++i)
-          std::copy_n(set_aside_ + i * count_, count_, row(alive_ + int(i)) + first_);
-      });
-    }
-
     T* update(int i) const { return all_.update_ + (first_ + i) * all_.stride_; }
 
-    template <typename Body>
-    static void in_pieces(const Executor& executor, int count, int least, int most,
-                          const Body& body) {
-      const std::int64_t pieces = pieces_of(count, least, most);
-      executor(pieces, [&](std::int64_t p) {
-        body(int(count * p / pieces), int(count * (p + 1) / pieces));
-      });
-    }
-
     const Divide& all_;
-    std::int64_t first_, seam_;
-    int count_;
-    std::int64_t left_, right_;  // sizes of the two parts
-    T rho_ = 0;                  // the update is rho z z^T
-    std::vector<Side> side_;     // the part in which a vector is nonzero
-    int alive_ = 0, dropped_ = 0;
-    std::vector<T> pole_, weight_;
-    std::vector<int> source_;
-    std::vector<T> dropped_pole_;
-    std::vector<int> dropped_source_, origin_;
-    std::vector<T> offset_, refined_;
-    int left_only_ = 0, right_only_ = 0;
-    std::vector<T> grouped_pole_, grouped_refined_;
-    std::vector<int> grouped_source_;
+    T rho_ = 0;  // the update is rho z z^T
     T *packed_left_ = nullptr, *packed_right_ = nullptr, *set_aside_ = nullptr;
   };
 

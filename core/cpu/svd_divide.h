@@ -12,14 +12,12 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <vector>
 
-#include "eigh_large_divide.h"
 #include "eigh_large_kernels.h"
-#include "formulas/secular.h"
 #include "keel/executor.h"
 #include "scratch.h"
+#include "secular_merge.h"
 
 namespace keel::cpu {
 
@@ -79,45 +77,43 @@ class DivideBidiagonal {
   static constexpr std::int64_t kMergesAPiece = 4;
 
   /// Merges the parts [first, seam) and [seam, end), which the row (alpha, beta) joins.
-  class Merge {
+  class Merge : SecularMerge<T> {
+    using Base = SecularMerge<T>;
+    using Base::first_, Base::seam_, Base::count_, Base::left_, Base::right_, Base::side_,
+        Base::alive_, Base::dropped_, Base::pole_, Base::weight_, Base::source_,
+        Base::dropped_pole_, Base::dropped_source_, Base::origin_, Base::offset_, Base::refined_,
+        Base::left_only_, Base::right_only_, Base::grouped_pole_, Base::grouped_refined_,
+        Base::grouped_source_, Base::kLeft, Base::kRight, Base::kBoth;
+    using typename Base::Side;
+
    public:
     Merge(const DivideBidiagonal& all, std::int64_t first, std::int64_t seam, std::int64_t end,
           T alpha, T beta)
-        : all_(all),
-          first_(first),
-          seam_(seam),
-          count_(int(end - first)),
-          left_(seam - first),
-          right_(end - seam),
+        : Base(first, seam, end),
+          all_(all),
           alpha_(alpha),
           beta_(beta),
           is_last_(end == all.n_),
-          side_(std::size_t(count_)),
-          size_(std::size_t(count_ + kReach)),
-          pole_(size_.size()),
-          weight_(size_.size()),
-          source_(std::size_t(count_)),
-          dropped_size_(std::size_t(count_)),
-          dropped_source_(std::size_t(count_)) {}
+          size_(pole_.size()) {}
 
     void run(const Executor& executor) {
       prepare();
-      find_roots(executor);
-      group();
+      this->find_roots(T(1), executor);
+      const std::vector<int> order = this->group();
+      grouped_size_.assign(pole_.size(), T(0));
+      for (std::size_t q = 0; q < order.size(); ++q)
+        grouped_size_[q] = size_[std::size_t(order[q])];
       fill_updates(executor);
-      for (const int side : {0, 1}) multiply(side, executor);
+      for (const int side : {0, 1}) multiply_side(side, executor);
       T* const value = all_.value_ + first_;
       for (int i = 0; i < alive_; ++i) {
-        const T square = pole_[std::size_t(origin_[std::size_t(i)])] + offset_[std::size_t(i)];
-        value[i] = std::sqrt(square);
+        value[i] = std::sqrt(this->pole_of(i) + offset_[std::size_t(i)]);
         row(0, i)[seam_ - 1] = joint_[std::size_t(i)];
       }
-      std::copy_n(dropped_size_.begin(), dropped_, value + alive_);
+      std::copy_n(dropped_pole_.begin(), dropped_, value + alive_);
     }
 
    private:
-    enum Side : char { kLeft = 1, kRight = 2, kBoth = 3 };
-
     /// Vector j of the left (0) or the right (1) side of the matrix.
     T* row(int side, int j) const { return all_.of_[side] + (first_ + j) * all_.stride_; }
     T* update(int side, int i) const {
@@ -166,27 +162,26 @@ class DivideBidiagonal {
           weights[some] = z;
           sources[some++] = j;
         } else {
-          dropped_size_[std::size_t(dropped_)] = value[j];
+          dropped_pole_[std::size_t(dropped_)] = value[j];
           dropped_source_[std::size_t(dropped_++)] = j;
         }
       }
       if (some > 1) {
         std::vector<SecularRotation<T>> rotation(static_cast<std::size_t>(some));
         int rotations = 0;
-        drop_close_poles(tolerance, some, sizes, weights, sources, dropped_, dropped_size_.data(),
+        drop_close_poles(tolerance, some, sizes, weights, sources, dropped_, dropped_pole_.data(),
                          dropped_source_.data(), rotations, rotation.data());
         for (int t = 0; t < rotations; ++t) rotate_vectors(rotation[std::size_t(t)]);
       }
       alive_ = 1 + some;
       if (some > 0) size_[1] = std::max(size_[1], tolerance / 2);  // apart from the null vector's
       if (!is_last_) {
-        dropped_size_[std::size_t(dropped_)] = 0;
+        dropped_pole_[std::size_t(dropped_)] = 0;
         dropped_source_[std::size_t(dropped_++)] = other;
       }
       for (int i = 0; i < alive_; ++i)
         pole_[std::size_t(i)] = size_[std::size_t(i)] * size_[std::size_t(i)];
-      std::fill(pole_.begin() + alive_, pole_.end(), std::numeric_limits<T>::infinity());
-      std::fill(weight_.begin() + alive_, weight_.end(), T(0));
+      this->pad_poles();
     }
 
     void rotate_vectors(const SecularRotation<T>& rotation) {
@@ -194,69 +189,21 @@ class DivideBidiagonal {
         large_kernels<T>().turn(count_, rotation.c, rotation.s,
                                 row(side, rotation.dropped) + first_,
                                 row(side, rotation.kept) + first_);
-      Side& a = side_[std::size_t(rotation.dropped)];
-      Side& b = side_[std::size_t(rotation.kept)];
-      a = b = Side(a | b);
-    }
-
-    void find_roots(const Executor& executor) {
-      origin_.resize(std::size_t(alive_));
-      offset_.resize(std::size_t(alive_));
-      refined_.assign(pole_.size(), T(0));
-      T squares = 0;
-      for (const T z : weight_) squares += z * z;
-      in_pieces(executor, alive_, 16, 64, [&](int first, int end) {
-        for (int i = first; i < end; ++i) {
-          const auto root = secular_root(SecularTeam<T>{squares}, true, alive_, i, pole_.data(),
-                                         weight_.data(), T(1));
-          origin_[std::size_t(i)] = root.origin;
-          offset_[std::size_t(i)] = root.offset;
-        }
-      });
-      in_pieces(executor, alive_, 32, 64, [&](int first, int end) {
-        large_kernels<T>().secular_weights(first, end, alive_, pole_.data(), weight_.data(),
-                                           origin_.data(), offset_.data(), refined_.data());
-      });
-    }
-
-    /// Sorts by side: left part only, both, right part only. So both halves of the products can skip their zeros.
-    void group() {
-      std::vector<int> order(static_cast<std::size_t>(alive_));
-      std::iota(order.begin(), order.end(), 0);
-      const auto place = [&](int k) {
-        const Side side = side_[std::size_t(source_[std::size_t(k)])];
-        return side == kLeft ? 0 : side == kBoth ? 1 : 2;
-      };
-      std::stable_sort(order.begin(), order.end(),
-                       [&](int a, int b) { return place(a) < place(b); });
-      grouped_pole_.assign(pole_.size(), std::numeric_limits<T>::infinity());
-      grouped_size_.assign(pole_.size(), T(0));
-      grouped_refined_.assign(pole_.size(), T(0));
-      grouped_source_.resize(order.size());
-      for (std::size_t q = 0; q < order.size(); ++q) {
-        const auto k = std::size_t(order[q]);
-        grouped_pole_[q] = pole_[k];
-        grouped_size_[q] = size_[k];
-        grouped_refined_[q] = refined_[k];
-        grouped_source_[q] = source_[k];
-        left_only_ += place(order[q]) == 0;
-        right_only_ += place(order[q]) == 2;
-      }
+      this->mark_rotated(rotation);
     }
 
     /// Rows i of the updates hold the coefficients of new vector i in the old ones.
     void fill_updates(const Executor& executor) {
       joint_.resize(std::size_t(alive_));
-      in_pieces(executor, alive_, 16, 64, [&](int first, int end) {
+      this->in_pieces(executor, alive_, 16, 64, [&](int first, int end) {
         for (int i = first; i < end; ++i)
           joint_[std::size_t(i)] = large_kernels<T>().update_both(
               alive_, grouped_pole_.data(), grouped_size_.data(), grouped_refined_.data(),
-              pole_[std::size_t(origin_[std::size_t(i)])], offset_[std::size_t(i)], update(0, i),
-              update(1, i));
+              this->pole_of(i), offset_[std::size_t(i)], update(0, i), update(1, i));
       });
     }
 
-    void multiply(int side, const Executor& executor) {
+    void multiply_side(int side, const Executor& executor) {
       const LargeKernels<T>& kernel = large_kernels<T>();
       const int left_rows = alive_ - right_only_, right_rows = alive_ - left_only_;
       T *const packed_left = all_.gathered_ + first_ * all_.stride_,
@@ -269,44 +216,15 @@ class DivideBidiagonal {
       for (int i = 0; i < dropped_; ++i)
         std::copy_n(row(side, dropped_source_[std::size_t(i)]) + first_, count_,
                     aside + std::int64_t(i) * count_);
-      const std::int64_t stride = all_.stride_, pieces = pieces_of(count_, 24, 64);
-      executor(pieces, [&](std::int64_t p) {
-        const int first = int(alive_ * p / pieces), some = int(alive_ * (p + 1) / pieces) - first;
-        kernel.multiply_packed(some, left_, left_rows, update(side, first), stride, packed_left,
-                               row(side, first) + first_, stride, Into::set);
-        kernel.multiply_packed(some, right_, right_rows, update(side, first) + left_only_, stride,
-                               packed_right, row(side, first) + seam_, stride, Into::set);
-        for (std::int64_t i = dropped_ * p / pieces; i < dropped_ * (p + 1) / pieces; ++i)
-          std::copy_n(aside + i * count_, count_, row(side, alive_ + int(i)) + first_);
-      });
-    }
-
-    template <typename Body>
-    static void in_pieces(const Executor& executor, int count, int least, int most,
-                          const Body& body) {
-      const std::int64_t pieces = pieces_of(count, least, most);
-      executor(pieces, [&](std::int64_t p) {
-        body(int(count * p / pieces), int(count * (p + 1) / pieces));
-      });
+      this->multiply(row(side, 0), update(side, 0), all_.stride_, packed_left, packed_right, aside,
+                     executor);
     }
 
     const DivideBidiagonal& all_;
-    std::int64_t first_, seam_;
-    int count_;
-    std::int64_t left_, right_;  // columns of the two parts
     T alpha_, beta_;
     bool is_last_;
-    std::vector<Side> side_;  // the part in which a vector is nonzero
-    int alive_ = 0, dropped_ = 0;
-    std::vector<T> size_, pole_, weight_;  // d, d^2 and z
-    std::vector<int> source_;
-    std::vector<T> dropped_size_;
-    std::vector<int> dropped_source_, origin_;
-    std::vector<T> offset_, refined_,
-        joint_;  // joint_: what new left vectors have of the joining row
-    int left_only_ = 0, right_only_ = 0;
-    std::vector<T> grouped_pole_, grouped_size_, grouped_refined_;
-    std::vector<int> grouped_source_;
+    std::vector<T> size_, grouped_size_;  // d; the poles are d^2, and dropped_pole_ holds d
+    std::vector<T> joint_;                // what new left vectors have of the joining row
   };
 
   std::int64_t n_, stride_;
