@@ -46,7 +46,7 @@ Values<T> values_of(const std::vector<Rectangle<T>>& matrices,
 
 /// The largest error, relative to the largest value.
 template <typename T>
-double error_of(const T* values, const Factors<double>& truth) {
+double value_error(const T* values, const Factors<double>& truth) {
   double error = 0;
   for (std::int64_t j = 0; j < truth.k; ++j)
     error = larger(error, std::abs(double(values[j]) - truth.value(0)[j]));
@@ -86,7 +86,7 @@ TYPED_TEST(SvdValues, TheZooInEveryShape) {
         const Values<T> found = values_of(std::vector<Rectangle<T>>(batch, matrix));
         const T* const last = found.all.data() + (std::int64_t(batch) - 1) * truth.k;
         EXPECT_EQ(found.status.back(), SvdStatus::converged);
-        EXPECT_LE(error_of(last, truth), rounding<T>(truth.k, 1));
+        EXPECT_LE(value_error(last, truth), rounding<T>(truth.k, 1));
         EXPECT_GE(last[truth.k - 1], T(0));
         EXPECT_TRUE(std::is_sorted(last, last + truth.k, std::greater<T>()));
       }
@@ -107,7 +107,7 @@ double lapack_error(const Rectangle<T>& a, const Factors<double>& truth) {
     failed = LAPACKE_dgesdd(LAPACK_ROW_MAJOR, 'N', m, n, copy.data.data(), n, values.data(),
                             none.data(), m, none.data(), n);
   EXPECT_EQ(failed, 0);
-  return error_of(values.data(), truth);
+  return value_error(values.data(), truth);
 }
 
 // Small values are where squares would have lost them, and clusters where a bound on them could be too narrow.
@@ -136,7 +136,7 @@ TYPED_TEST(SvdValues, AreAsGoodAsLapacksForEverySpectrum) {
       const Rectangle<T> matrix = as<T>(exact);
       const Factors<double> truth = truth_of(matrix);
       const Values<T> found = values_of(std::vector<Rectangle<T>>{matrix});
-      EXPECT_LE(error_of(found.all.data(), truth), eigh_bound<T>(lapack_error(matrix, truth)));
+      EXPECT_LE(value_error(found.all.data(), truth), eigh_bound<T>(lapack_error(matrix, truth)));
     }
   }
 }
